@@ -1,10 +1,8 @@
-"""The lexical shortlist: IBM model 1 by its definition, and a search restricted to a sentence's shortlist."""
+"""The lexical shortlist: the translations that a text shows, and a search restricted to a sentence's shortlist."""
 
 import copy
 import dataclasses
-import math
 import re
-from collections import Counter, defaultdict
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from translators import SEARCH, VARIANTS, same, sentences, vocabulary, window
 
-import vtrans.data.aligner
 from vtrans.config import ModelConfig
-from vtrans.data.aligner import learn_shortlist, model_1
+from vtrans.data.aligner import learn_shortlist
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.candidates import Candidates
 from vtrans.engines.compiled.decoder import compiled_decoder
@@ -52,45 +49,17 @@ def store_of(pairs: list[tuple[list[int], list[int]]]) -> TokenStore:
     return TokenStore(Path("none"), columns)
 
 
-def random_pairs(count: int, seed: int = 0, size: int = 12) -> list[tuple[list[int], list[int]]]:
-    numbers = seeded(seed)
-
-    def ids() -> list[int]:
-        return numbers.choices(range(4, size), k=numbers.randrange(7))
-
-    return [(ids(), ids()) for _ in range(count)]
-
-
-def reference(pairs: list[tuple[list[int], list[int]]], empty: int) -> dict[tuple[int, int], float]:
-    """Returns model 1 link by link: five iterations of expected counts, from equal probabilities."""
-    t: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
-    for _ in range(5):
-        counts: Counter[tuple[int, int]] = Counter()
-        for src, tgt in pairs:
-            for f in tgt:
-                total = math.fsum(t[e, f] for e in (*src, empty))
-                for e in (*src, empty):
-                    counts[e, f] += t[e, f] / total  # type: ignore[assignment]  # a Counter of fractions
-        totals: Counter[int] = Counter()
-        for (e, _), count in counts.items():
-            totals[e] += count
-        t = defaultdict(float, {(e, f): count / totals[e] for (e, f), count in counts.items()})
-    return t
-
-
-@pytest.mark.parametrize("chunk", [10, 1000])
-def test_model_1_equals_a_reference_implementation(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(vtrans.data.aligner, "CHUNK", chunk)
-    pairs = [*random_pairs(40), ([5, 5, 6], [7, 7]), ([], [4]), ([4], [])]
-    told: list[tuple[int, float]] = []
-    src, tgt, probabilities = model_1(store_of(pairs), 12, 12, lambda *done: told.append(done))
-    passes = 1 + vtrans.data.aligner.ITERATIONS
-    assert told[-1] == (passes * sum(len(s) * len(t) for s, t in pairs), 1.0)
+def test_a_shortlist_has_the_translations_that_the_text_shows() -> None:
+    """Each subword has one translation. The tag 4 and the frequent subword 50 are in every pair."""
+    numbers, told = seeded(1), list[tuple[int, float]]()
+    sources = [numbers.choices(range(5, 25), k=numbers.randrange(2, 7)) for _ in range(300)]
+    pairs = [([4, *src], [*numbers.sample([s + 25 for s in src], len(src)), 50]) for src in sources]
+    learned = learn_shortlist(store_of(pairs), 25, 51, 2, 1, lambda *done: told.append(done), tags=[4])
+    assert learned.frequent.tolist() == [50]
+    assert learned.translations[5:, 0].tolist() == list(range(30, 50))
+    assert set(learned.translations[:5].flatten().tolist()) == {EOS_ID}
+    assert told[-1] == (7 * sum(len(src) * len(tgt) for src, tgt in pairs), 1.0)
     assert told == sorted(told)
-    expected = reference(pairs, 12)
-    found = dict(zip(zip(src.tolist(), tgt.tolist(), strict=True), probabilities.tolist(), strict=True))
-    assert found == pytest.approx(dict(expected), abs=1e-12)
-    assert list(found) == sorted(found)
 
 
 # Decoding.

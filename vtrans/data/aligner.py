@@ -1,11 +1,10 @@
 """IBM model 1 (Brown et al. 1993) between the subwords of training pairs: aligns words for guided alignment
 (`prepare-bpe --align`), learns shortlists (`vtrans shortlist`), and judges pairs (`vtrans clean`).
 
-`model_1` is the model alone. Alignment uses two models, one per direction, which give the probability that a subword of
-one side generates a subword of the other: model 1 times a weight for the relative distance of the two positions, as in
-fast_align (Dyer et al. 2013), but from a table instead of a formula. In both, an empty word generates subwords without
-a translation. The models are trained to agree (Liang et al. 2006): the expected count of a link is the product of its
-two posteriors.
+Two models, one per direction, give the probability that a subword of one side generates a subword of the other: model 1
+times a weight for the relative distance of the two positions, as in fast_align (Dyer et al. 2013), but from a table
+instead of a formula. In both, an empty word generates subwords without a translation. The models are trained to agree
+(Liang et al. 2006): the expected count of a link is the product of its two posteriors.
 
 Legend: P pairs, C cells (a target and a source position of a pair), E entries (distinct pairs of ids), X subwords of
 one side of all pairs of a chunk, V vocabulary of a side, b bins of distances.
@@ -27,8 +26,7 @@ from vtrans.text.vocabulary import EOS_ID
 # read.
 CELLS = 50_000_000
 CHUNK = 1_000_000  # cells per chunk of work
-ITERATIONS = 5  # of EM for model 1, as usual
-ALIGNER_ITERATIONS = (3, 3)  # without and with distances; five of each gave no better links
+ITERATIONS = (3, 3)  # without and with distances; five of each gave no better links
 EMPTY = 0.08  # prior probability of the empty word, as in fast_align
 BINS = 21  # of relative distances, from -1 to 1
 ENOUGH = 0.3  # minimum geometric mean of a link's two posteriors
@@ -68,10 +66,9 @@ class _Cells:
     """The cells of a corpus in chunks, and their entries. Entry i is the pair of the source id `src_E[i]` and the
     target id `tgt_E[i]`, sorted; entry E represents pairs of ids that never co-occur in the chosen pairs.
 
-    `empty` is the source id of an empty word in every sentence, which may generate every subword; its entries come
-    last, and `tags` are source ids that count as the empty word. `progress` is called with the cells read so far, in
-    `passes` passes over the chosen pairs and `others` passes over the whole corpus, and their share of all. The chosen
-    pairs are `pairs` (default: all), or every n-th of them if they have more than `most` cells (default: CELLS).
+    `progress` is called with the cells read so far, in the passes of `_learned` over the chosen pairs and `others`
+    passes over the whole corpus, and their share of all. The chosen pairs are `pairs` (default: all), or every n-th of
+    them if they have more than `most` cells (default: CELLS).
     """
 
     def __init__(
@@ -79,23 +76,18 @@ class _Cells:
         store: TokenStore,
         tgt_size: int,
         progress: Callable[[int, float], None],
-        passes: int,
         others: int = 0,
         *,
-        empty: int | None = None,
-        tags: Sequence[int] = (),
         pairs: Ints | None = None,
         most: int | None = None,
     ) -> None:
-        self.store, self.tgt_size, self.progress, self.empty, self.tags = store, tgt_size, progress, empty, tags
+        self.store, self.tgt_size, self.progress = store, tgt_size, progress
         self.cells_P = store.src_lengths.numpy().astype(np.int64) * store.tgt_lengths.numpy()
         pairs = np.arange(len(store)) if pairs is None else pairs
         self.chosen = pairs[:: max(1, -(-int(self.cells_P[pairs].sum()) // (most or CELLS)))]
         self.read = 0
-        self.whole = passes * int(self.cells_P[self.chosen].sum()) + others * int(self.cells_P.sum())
+        self.whole = (1 + sum(ITERATIONS)) * int(self.cells_P[self.chosen].sum()) + others * int(self.cells_P.sum())
         parts = [_distinct(self._keys(chunk)) for chunk in self.chunks(self.chosen)]
-        if empty is not None:
-            parts.append(empty * tgt_size + np.arange(tgt_size))
         self._keys_E = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
         self.src_E, self.tgt_E = np.divmod(self._keys_E, tgt_size)
         self._learned: list[NDArray[np.int32]] = []
@@ -107,10 +99,7 @@ class _Cells:
             self.progress(self.read, self.read / max(1, self.whole))
 
     def _keys(self, chunk: _Chunk) -> Ints:
-        src_X = chunk.src.ids_X
-        if self.empty is not None and self.tags:
-            src_X = np.where(np.isin(src_X, self.tags), self.empty, src_X)
-        return src_X[chunk.src.at_C] * self.tgt_size + chunk.tgt.ids_X[chunk.tgt.at_C]
+        return chunk.src.ids_X[chunk.src.at_C] * self.tgt_size + chunk.tgt.ids_X[chunk.tgt.at_C]
 
     def entries(self, chunk: _Chunk) -> Ints:
         """Returns the entry of each cell."""
@@ -145,34 +134,6 @@ def _shares(counts_E: Floats, ids_E: Ints) -> Floats:
     """Returns each count's share of all counts with the same id; 0 where these are all 0."""
     shares_E: Floats = counts_E / np.bincount(ids_E, counts_E).clip(min=1e-300)[ids_E]
     return shares_E
-
-
-def model_1(
-    store: TokenStore,
-    src_size: int,
-    tgt_size: int,
-    progress: Callable[[int, float], None] = lambda cells, share: None,
-    *,
-    tags: Sequence[int] = (),
-) -> tuple[Ints, Ints, Floats]:
-    """Returns t(target | source) as source ids, target ids and probabilities [E], ordered by source, then target. The
-    source id `src_size` is the empty word, which may generate any target subword; `tags` are source ids that count as
-    the empty word.
-
-    `progress` is called with the cells read so far, in all passes over the corpus, and their share of the whole.
-    """
-    cells = _Cells(store, tgt_size, progress, 1 + ITERATIONS, empty=src_size, tags=tags)
-    empty = len(cells.src_E) - tgt_size  # the first of its entries
-    t_E = np.ones(len(cells.src_E))
-    for _ in range(ITERATIONS):
-        expected_E = np.zeros(len(t_E))
-        for chunk, entry_C in cells.learned():
-            empty_X = empty + chunk.tgt.ids_X
-            posterior_C, left_X = _posterior(t_E[entry_C], chunk.tgt, t_E[empty_X])
-            expected_E += np.bincount(entry_C, posterior_C, len(t_E)) + np.bincount(empty_X, left_X, len(t_E))
-        t_E = _shares(expected_E, cells.src_E)
-    met_E = t_E > 0
-    return cells.src_E[met_E], cells.tgt_E[met_E], t_E[met_E]
 
 
 @dataclass
@@ -210,9 +171,9 @@ def aligned(
     """Yields the links of all pairs of a store, in order and in parts: alternating source and target positions of
     linked subwords, and the count of these numbers per pair. Source ids in `tags` get no links.
 
-    See `model_1` for `progress`.
+    `progress` is called with the cells read so far, in all passes over the corpus, and their share of the whole.
     """
-    cells = _Cells(store, tgt_size, progress, 1 + sum(ALIGNER_ITERATIONS), 1)
+    cells = _Cells(store, tgt_size, progress, 1)
     model = _learned(cells, src_size, tgt_size)
     for chunk in cells.chunks(np.arange(len(store))):
         (forward_C, _), (backward_C, _) = model.posteriors(chunk, cells.entries(chunk))
@@ -228,7 +189,7 @@ def _learned(cells: _Cells, src_size: int, tgt_size: int) -> _Model:
     """Returns the two models of a corpus, trained to agree."""
     ones_E = np.append(np.ones(len(cells.src_E)), 0)
     model = _Model(ones_E, ones_E, np.ones(BINS), np.full(src_size, 1 / src_size), np.full(tgt_size, 1 / tgt_size))
-    for iteration in range(sum(ALIGNER_ITERATIONS)):
+    for iteration in range(sum(ITERATIONS)):
         counts = _Model(*(np.zeros_like(part) for part in vars(model).values()))
         even_b = np.zeros(BINS)
         for chunk, entry_C in cells.learned():
@@ -238,7 +199,7 @@ def _learned(cells: _Cells, src_size: int, tgt_size: int) -> _Model:
         model.forward_E = np.append(_shares(both_E, cells.src_E), 0)
         model.backward_E = np.append(_shares(both_E, cells.tgt_E), 0)
         model.src_empty_V, model.tgt_empty_V = _distribution(counts.src_empty_V), _distribution(counts.tgt_empty_V)
-        if iteration >= ALIGNER_ITERATIONS[0] - 1:
+        if iteration >= ITERATIONS[0] - 1:
             model.distance_b = (counts.distance_b + TINY_COUNT) / (even_b + TINY_COUNT)
     return model
 
@@ -256,12 +217,12 @@ def _count(model: _Model, chunk: _Chunk, entry_C: NDArray[np.integer], counts: _
 class Judge:
     """Learns models from some pairs of a store, at most `most` cells, and judges other pairs. It must not judge the
     pairs from which it learned, because the rare words of a pair would then explain each other. `size` is the
-    vocabulary size of both sides; see `model_1` for `progress`."""
+    vocabulary size of both sides; see `aligned` for `progress`."""
 
     def __init__(
         self, store: TokenStore, size: int, pairs: Ints, most: int, progress: Callable[[int, float], None]
     ) -> None:
-        self._cells = _Cells(store, size, progress, 1 + sum(ALIGNER_ITERATIONS), pairs=pairs, most=most)
+        self._cells = _Cells(store, size, progress, pairs=pairs, most=most)
         self._model = _learned(self._cells, size, size)
         self._shares_V = []
         for side in ("tgt", "src"):
@@ -329,13 +290,13 @@ def learn_shortlist(
 
     A sentence allows the translations of its subwords and the most frequent target subwords, and the decoder projects
     only to allowed subwords (Jean et al. 2015, section 3.3; L'Hostis et al. 2016): candidates.py and listed.py of
-    engines/. See `model_1` for `progress` and `tags`.
+    engines/. Source ids that are `tags` have no translations; see `aligned` for `progress`.
     """
     often = np.argsort(-store.counts("tgt", tgt_size), kind="stable")[:frequent].astype(np.int32)
-    src, tgt, probabilities = model_1(store, src_size, tgt_size, progress, tags=tags)
-    order = np.lexsort((tgt, -probabilities, src))
-    order = order[(src[order] < src_size) & ~np.isin(tgt[order], often)]
-    src, tgt = src[order], tgt[order]
+    cells = _Cells(store, tgt_size, progress)
+    order = np.lexsort((cells.tgt_E, -_learned(cells, src_size, tgt_size).forward_E[:-1], cells.src_E))
+    order = order[~np.isin(cells.src_E[order], tags) & ~np.isin(cells.tgt_E[order], often)]
+    src, tgt = cells.src_E[order], cells.tgt_E[order]
     rank = np.arange(len(src)) - np.searchsorted(src, src)
     kept = rank < translations
     table = np.full((src_size, translations), EOS_ID, dtype=np.int32)

@@ -31,8 +31,8 @@ def shortlist(
 ) -> None:
     """Learn likely translations of subwords, for `vtrans translate --shortlist`.
 
-    They are learned from the training pairs by IBM model 1, and written into the model file; its weights stay as they
-    are. Checkpoints cannot hold a shortlist, because training replaces them.
+    They are learned from the training pairs by IBM model 1 in both directions, and written into the model file; its
+    weights stay as they are. Checkpoints cannot hold a shortlist, because training replaces them.
     """
     from vtrans.data.aligner import learn_shortlist
     from vtrans.data.store import DataFolder
