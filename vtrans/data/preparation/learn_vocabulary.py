@@ -69,18 +69,11 @@ def given_vocabularies(options: PrepareOptions) -> tuple[Vocabulary, Vocabulary]
 def _learn_side(split: Split, side: str, options: PrepareOptions, console: Console) -> Vocabulary:
     name = {"src": "the source side", "tgt": "the target side"}.get(side, "the training text")
     pairs = min(options.sample, split.usable)
+    console.info(f"learning the vocabulary of {name} from {pairs:,} pairs ...")
     with console.progress(f"reading {name} for its vocabulary", pairs, "pairs") as progress:
-        read = 0
-
-        def on_pair() -> None:
-            nonlocal read
-            read += 1
-            progress.advance()
-            if read == pairs:  # SentencePiece learns now, without reporting progress
-                console.info(f"learning the vocabulary of {name} from {pairs:,} pairs ...")
-
         tags = () if side == "tgt" else options.tags
-        return learn(Sample(split, side, options.sample, on_pair), options.vocab_size, options, name, tags)
+        sample = Sample(split, side, options.sample, progress.advance)
+        return learn(sample, options.vocab_size, options, name, tags)
 
 
 def learn(
