@@ -1,6 +1,6 @@
 """Batches are complete and within the budget; their order is a function of (seed, epoch)."""
 
-import math
+import hashlib
 import time
 from collections.abc import Iterator
 
@@ -31,50 +31,33 @@ def test_an_epoch_has_every_pair_once_within_the_budget(pairs: list[tuple[int, i
         assert len(numbers) * (int(torch.maximum(src[numbers], tgt[numbers]).max()) + 1) <= budget
 
 
-def simple_plan(
-    src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int, numbers: Tensor | None
-) -> list[list[int]]:
-    """A plan_epoch that packs each batch pair by pair."""
-    generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
-    numbers = torch.arange(len(src_lengths)) if numbers is None else numbers
-    order = numbers[torch.randperm(len(numbers), generator=generator)]
-    src, tgt = src_lengths[order].long() + 1, tgt_lengths[order].long() + 1
-    longer = torch.maximum(src, tgt)
-    strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum()) * budget)))
-    by_target = tgt.argsort(stable=True)
-    strip = torch.empty_like(tgt)
-    strip[by_target] = longer[by_target].cumsum(0) // strip_tokens
-    reach = int(src.max()) + 1
-    by_length = (strip * reach + torch.where(strip % 2 == 0, src, reach - src)).argsort(stable=True)
-    known = dict(zip(order.tolist(), longer.tolist(), strict=True))
-    batches: list[list[int]] = [[]]
-    for number in order[by_length].tolist():
-        while max(known[n] for n in (*batches[-1], number)) * (len(batches[-1]) + 1) > budget:
-            n = len(batches[-1])
-            quarters = [q for q in (64, 32, 16, 8, 4, 2, 1) if q <= n / 4] or [1]
-            whole = n // quarters[0] * quarters[0]
-            batches.append(batches[-1][whole:])
-            del batches[-2][whole:]
-        batches[-1].append(number)
-    plan = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
-    if epoch == 1:
-        areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]
-        largest = areas.index(max(areas))
-        plan[0], plan[largest] = plan[largest], plan[0]
-    return plan
+PLACES = torch.arange(2000, dtype=torch.int32)
+MANY = PLACES * 7919 % 40 + 1, PLACES * 104_729 % 37 + PLACES % 4 + 1  # lengths of the two sides
 
 
-@given(LENGTHS, st.integers(41, 300), st.integers(1, 9), st.integers(1, 3), st.booleans())
-def test_a_plan_equals_the_simple_one(
-    pairs: list[tuple[int, int]], budget: int, seed: int, epoch: int, weighed: bool
-) -> None:
-    """Resumed and repeated runs depend on this. The global random generator is not used."""
-    src, tgt = lengths(pairs)
-    numbers = torch.tensor([i // 2 for i in range(len(pairs) + 1)]) if weighed else None
+@pytest.mark.parametrize(
+    ("budget", "epoch", "numbers", "digest"),
+    [
+        (300, 1, None, "d0a57f068562eb92"),
+        (41, 2, None, "2d0b372d0b664701"),
+        (1000, 3, torch.arange(3000) // 2, "643f59181291b34a"),
+    ],
+)
+def test_a_plan_never_changes(budget: int, epoch: int, numbers: Tensor | None, digest: str) -> None:
+    """Resumed and repeated runs depend on it. The generator of the process is left alone."""
     state = torch.get_rng_state()
-    plan = plan_epoch(src.to(torch.int32), tgt.to(torch.int32), budget, seed, epoch, numbers)
-    assert [p.tolist() for p in plan] == simple_plan(src, tgt, budget, seed, epoch, numbers)
+    plan = [part.tolist() for part in plan_epoch(*MANY, budget, 1, epoch, numbers)]
+    assert hashlib.sha256(str(plan).encode()).hexdigest().startswith(digest)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_batches_have_little_padding_and_the_largest_one_comes_first(epoch: int) -> None:
+    plan = plan_epoch(*MANY, 1000, 1, epoch)
+    padded = [len(part) * sum(int(side[part].max()) + 1 for side in MANY) for part in plan]
+    assert sum(int(side.sum()) + len(PLACES) for side in MANY) > 0.85 * sum(padded)
+    assert (padded[0] == max(padded)) == (epoch == 1)
+    assert sum(len(part) % 4 == 0 for part in plan) > 0.9 * len(plan), "round numbers of pairs"
 
 
 def test_a_pair_over_the_budget_is_refused_with_the_smallest_budget_that_works() -> None:
