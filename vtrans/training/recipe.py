@@ -91,7 +91,7 @@ def with_overrides(recipe: Recipe, overrides: Iterable[str], where: str) -> Reci
 
 
 def merged(recipe: Recipe, table: Mapping[str, Any], where: str) -> Recipe:
-    """Returns the recipe with its values replaced by the ones in a TOML table. They are not checked together."""
+    """Returns the recipe with its values replaced by the ones in a TOML table. Does not check values together."""
     for section, values in table.items():
         if section not in SECTIONS:
             raise RecipeError(f"{where}: unknown section [{section}]; {nearest(section, SECTIONS)}")

@@ -42,7 +42,7 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
             raise
         src, tgt = learn_vocabularies(split, replace(sampled, vocab_size=None), console)
     learned = time.monotonic() - start
-    passes = min(learned, reading * (2 if options.separate else 1))  # of the whole text, whatever the sample's size
+    passes = min(learned, reading * (2 if options.separate else 1))  # over the whole text, for any sample size
     learning = passes + (learned - passes) * drawn / size
 
     wanted = DEFAULT_VOCAB_SIZE if options.vocab_size is None else options.vocab_size
@@ -52,7 +52,7 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
     encoded = Encoder(task)(list(zip(lines[::2], lines[1::2], strict=True)))
     encoding = (time.monotonic() - start) / size * split.usable / encoders(split.usable, options.threads)
 
-    # Every pass reads the whole text again. Encoding the held-out pairs takes another pass.
+    # Every pass reads the whole text. Encoding the held-out pairs takes another pass.
     seconds = surveying + learning + max(reading, encoding) + (0 if split.valid else reading)
     text_bytes = sum(len(line.encode()) for line in lines)
     figures = _figures(options, split, task, encoded, text_bytes) | {"seconds": round(seconds, 3)}
@@ -64,8 +64,8 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
 
 
 def _figures(options: PrepareOptions, split: Split, task: Task, encoded: Encoded, text_bytes: int) -> dict[str, Any]:
-    """Returns the estimate, as `prepare-bpe --dry-run --json` prints it, but for the time. `text_bytes` are those of
-    the encoded pairs."""
+    """Returns the estimate that `prepare-bpe --dry-run --json` prints, except the time. `text_bytes` is the size of the
+    encoded pairs' text."""
     scale = split.usable / encoded.read
     kept = len(encoded.kept) * scale
     tagged = len(encoded.kept) if options.tags else 0  # one tag per source

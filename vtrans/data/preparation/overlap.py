@@ -12,8 +12,8 @@ from vtrans.text.vocabulary import Vocabulary
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
 ADVICE_THRESHOLD = 5
-"""The threshold of the advice and of the rows per script that are printed. Below it, most shared types are names, and
-words of one language in the text of the other."""
+"""The threshold of the advice and of the printed rows per script. Below it, most common types are names, or words of
+one language in the other's text."""
 MEASURED = ((0.35, 1.0), (0.09, -0.2))
 """(token share at ADVICE_THRESHOLD, BLEU gained by a joint vocabulary with one matrix).
 
