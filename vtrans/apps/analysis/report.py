@@ -291,7 +291,7 @@ def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
     if known:
         yield "<h2>What is shared</h2>"
     for name, model in known.items():
-        yield f"<p>{escape(name)}: {model.sharing} parameters.</p>"
+        yield f"<p>Parameters of {escape(name)}: {model.sharing}.</p>"
         if shared := [weights for weights in weights_in(model.loaded.model) if weights.saved]:
             header = ("part", "parameters", "saved", "shared with")
             rows = [(part, count, saved, others) for part, count, _, saved, others, _ in weight_rows(shared)]
