@@ -142,30 +142,23 @@ def _common(
         configure_process()
 
 
-_PANELS: dict[str, tuple[str, ...]] = {
-    "The five steps": ("prepare_bpe", "train", "average", "translate", "score"),
-    "Before and after them": ("clean", "adapt"),
-    "Looking inside": ("report", "inspect", "attend", "overlap", "logprob", "calibrate"),
-    "Exchange and speed": ("import_", "export", "shortlist"),
-    "Experiments": ("study", "student"),
-    "Service and machines": ("serve", "memory", "collect", "doctor"),
+_PANELS = {
+    "The five steps": "prepare_bpe train average translate score",
+    "Before and after them": "cleaning.clean adapting.adapt",
+    "Looking inside": "analysis.report analysis.inspect analysis.attend analysis.overlap logprob analysis.calibrate",
+    "Exchange and speed": "interop.import_ interop.export interop.shortlist",
+    "Experiments": "experiments.study experiments.student",
+    "Service and machines": "server.serve documents.memory collect analysis.doctor",
 }
-"""The commands by panel. Each is a function in the file of its name in commands/, of the core or of an application."""
-_APPLICATIONS: dict[str, tuple[str, ...]] = {
-    "adapting": ("adapt",),
-    "analysis": ("report", "inspect", "attend", "overlap", "calibrate", "doctor"),
-    "cleaning": ("clean",),
-    "documents": ("memory",),
-    "experiments": ("study", "student"),
-    "interop": ("import_", "export", "shortlist"),
-    "server": ("serve",),
-}
+"""The commands by panel, with the application that has them, if it is not the core. Each is a function in the file of
+its name in the folder commands/."""
 for _application in ("analysis", "documents", "interop"):
     getattr(applications, _application).package = f"vtrans.apps.{_application}"
-_PACKAGES = {_name: f"vtrans.apps.{_application}" for _application, _names in _APPLICATIONS.items() for _name in _names}
 for _panel, _names in _PANELS.items():
-    for _name in _names:
-        _command = getattr(import_module(f"{_PACKAGES.get(_name, 'vtrans')}.commands.{_name}"), _name)
+    for _place in _names.split():
+        _application, _, _name = _place.rpartition(".")
+        _package = f"vtrans.apps.{_application}" if _application else "vtrans"
+        _command = getattr(import_module(f"{_package}.commands.{_name}"), _name)
         app.command(_name.replace("_", "-").strip("-"), cls=_Command, rich_help_panel=_panel)(_command)
 
 
