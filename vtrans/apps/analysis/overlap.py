@@ -36,8 +36,8 @@ def overlap_of_files(
     Without `vocabulary`, a joint one is learned from both files with the defaults of prepare-bpe. It has `vocab_size`
     pieces; None means the default number, or fewer if the text does not allow as many.
     """
-    Corpus((src,), (tgt,), on_bad_utf8)  # raises an error unless they can be read several times
     if vocabulary is None:
+        Corpus((src,), (tgt,), on_bad_utf8)  # raises an error unless they can be read several times
         options, lines = PrepareOptions((src,), (tgt,), vocab_size=vocab_size).checked(), list[str]()
         for path in (src, tgt):
             total = sum(1 for _ in lines_in(path, on_bad_utf8))
