@@ -47,9 +47,6 @@ int threads_for(int64_t rows, int64_t parts, size_t most) {
     return int(std::clamp<int64_t>(std::min(rows / SHARE, parts), 1, most));
 }
 
-// Returns where part t of T begins.
-int share(int count, int t, int T) { return int(int64_t(count) * t / T); }
-
 // The sentences of a search.
 struct Batch {
     const Model& model;

@@ -22,15 +22,15 @@
 
 namespace vtrans {
 
-// A tile of a product has ROWS rows and TILE outputs. Its sums fill half of the vector registers.
+// A tile of a product has at most ROWS rows, and TILE outputs. Its sums fill three quarters of the vector registers.
 #if defined(__AVX512F__)
-constexpr int LANES = 16, VECTORS = 4;
+constexpr int LANES = 16, VECTORS = 4, ROWS = 6;
 #elif defined(__AVX__)
-constexpr int LANES = 8, VECTORS = 2;
+constexpr int LANES = 8, VECTORS = 2, ROWS = 6;
 #else
-constexpr int LANES = 4, VECTORS = 4;
+constexpr int LANES = 4, VECTORS = 4, ROWS = 4;
 #endif
-constexpr int ROWS = 4, TILE = LANES * VECTORS;
+constexpr int TILE = LANES * VECTORS;
 typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
@@ -83,6 +83,9 @@ const int BYTES_TOGETHER = HAS_VNNI ? 4 : 2;
 #else
 const int BYTES_TOGETHER = 1;
 #endif
+
+// Returns where part t of T begins.
+int share(int count, int t, int T) { return int(int64_t(count) * t / T); }
 
 int padded(int n, int multiple = TILE) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -199,12 +202,16 @@ struct Linear {
     }
 };
 
-// Calls compute(o, r, R) for all tiles, with R rows from r on. The weight is read from memory once, then from the cache
-// for every ROWS rows.
+// Calls compute(o, r, R) for all tiles, with R rows from r on, which are divided evenly. The weight is read from memory
+// once, and from the cache for each tile.
 template <class Compute>
 void for_tiles(const Linear& linear, int N, Compute compute) {
+    int tiles = (N + ROWS - 1) / ROWS;
     for (int o = 0; o < linear.outputs; o += TILE)
-        for (int r = 0; r < N; r += ROWS) with_constant<ROWS>(N - r, [&](auto R) { compute(o, r, R); });
+        for (int t = 0; t < tiles; t++) {
+            int r = share(N, t, tiles);
+            with_constant<ROWS>(share(N, t + 1, tiles) - r, [&](auto R) { compute(o, r, R); });
+        }
 }
 
 inline Vector widened(const float* x) { return *reinterpret_cast<const Vector*>(x); }
@@ -309,20 +316,22 @@ template <int R>
 __attribute__((target("avx512vnni,avx512bw"))) void int8_tile(const int8_t* weight, const int32_t* shifts, int width,
                                                              const uint8_t* x, const float* steps, const float* x_steps,
                                                              const float* bias, float* y, int y_width) {
-    __m512i sums[R][VECTORS];
+    Words sums[R][VECTORS];  // GCC 12 keeps an array of __m512i in memory
     for (int r = 0; r < R; r++)
-        for (int v = 0; v < VECTORS; v++) sums[r][v] = _mm512_loadu_si512(shifts + v * LANES);
+        for (int v = 0; v < VECTORS; v++) sums[r][v] = (Words)_mm512_loadu_si512(shifts + v * LANES);
     for (int i = 0; i < width; i += 4, weight += 4 * TILE) {
         __m512i part[VECTORS];
         for (int v = 0; v < VECTORS; v++) part[v] = _mm512_loadu_si512(weight + v * 4 * LANES);
         for (int r = 0; r < R; r++) {
             __m512i four = repeated(x + size_t(r) * width + i);
-            for (int v = 0; v < VECTORS; v++) sums[r][v] = _mm512_dpbusd_epi32(sums[r][v], four, part[v]);
+            for (int v = 0; v < VECTORS; v++)
+                sums[r][v] = (Words)_mm512_dpbusd_epi32((__m512i)sums[r][v], four, part[v]);
         }
     }
     for (int r = 0; r < R; r++)
         for (int v = 0; v < VECTORS; v++) {
-            __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[r][v]), _mm512_loadu_ps(steps + v * LANES));
+            __m512 whole = _mm512_cvtepi32_ps((__m512i)sums[r][v]);
+            __m512 scaled = _mm512_mul_ps(whole, _mm512_loadu_ps(steps + v * LANES));
             __m512 shifted = _mm512_fmadd_ps(scaled, _mm512_set1_ps(x_steps[r]), _mm512_loadu_ps(bias + v * LANES));
             _mm512_storeu_ps(y + size_t(r) * y_width + v * LANES, shifted);
         }
