@@ -28,6 +28,21 @@ inline float exponential(float x) {
     return p * power;
 }
 
+template <int n>
+struct Lanes {
+    typedef float Numbers __attribute__((vector_size(4 * n)));
+};
+
+// The sum of the numbers of a vector, by halves.
+template <int n = LANES>
+float total(typename Lanes<n>::Numbers x) {
+    typename Lanes<n / 2>::Numbers low, high;
+    std::memcpy(&low, &x, sizeof low);
+    std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof low, sizeof high);
+    if constexpr (n > 4) return total<n / 2>(low + high);
+    return low[0] + high[0] + (low[1] + high[1]);
+}
+
 // clang does not vectorise a loop over all numbers, which must leave out those that are NaN.
 float largest(const float* x, int n) {
     Vector mosts = Vector{} - INFINITE;
@@ -97,63 +112,43 @@ void turn(float* x, const float* pairs, int D) {
         }
 }
 
-// Keys [D, capacity], transposed so that the scores of neighbouring slots fill a vector, and values [count, D].
+// The keys and values of a layer: a row for each slot, which holds its keys [D], followed by its values [D].
 struct Slots {
     int count = 0, capacity = 0;
-    Floats keys, values;
+    Floats rows;
 
-    // Appends `added` rows that are `width` apart. Each holds its keys [D], followed by its values [D].
-    void append(const float* rows, int width, int added, int D) {
+    Span span(int D) { return {rows.data(), 2 * D}; }
+
+    // Appends `added` rows that are `width` apart.
+    void append(const float* from, int width, int added, int D) {
         if (count + added > capacity) {
             std::vector<int> all(count);
             std::iota(all.begin(), all.end(), 0);
             keep(all, added, D);
         }
-        for (int i = 0; i < D; i++)
-            for (int r = 0; r < added; r++) keys[size_t(i) * capacity + count + r] = rows[size_t(r) * width + i];
-        for (int r = 0; r < added; r++) {
-            const float* row = rows + size_t(r) * width + D;
-            values.insert(values.end(), row, row + D);
-        }
-        count += added;
+        for (int r = 0; r < added; r++) std::copy_n(from + size_t(r) * width, 2 * D, span(D).row(count++));
     }
 
-    void clear() {
-        count = 0;
-        values.clear();
-    }
-
-    // Keeps only these slots. Makes room for `added` more, and for at least twice as many as it keeps.
+    // Keeps only these slots, which increase. Makes room for `added` more, and for at least twice as many as it keeps.
     void keep(const std::vector<int>& kept, int added, int D) {
-        int kept_count = int(kept.size()), room = padded(std::max(2 * kept_count, kept_count + added), LANES);
-        Floats kept_keys(size_t(D) * room), kept_values(size_t(kept_count) * D);
-        for (int i = 0; i < D; i++)
-            for (int s = 0; s < kept_count; s++) kept_keys[size_t(i) * room + s] = keys[size_t(i) * capacity + kept[s]];
-        for (int s = 0; s < kept_count; s++)
-            std::copy_n(values.data() + size_t(kept[s]) * D, D, kept_values.data() + size_t(s) * D);
-        keys = std::move(kept_keys), values = std::move(kept_values), count = kept_count, capacity = room;
+        count = int(kept.size()), capacity = padded(std::max(2 * count, count + added), LANES);
+        for (int s = 0; s < count; s++) std::copy_n(span(D).row(kept[s]), 2 * D, span(D).row(s));
+        rows.resize(size_t(capacity) * 2 * D);
     }
 };
 
-// The attention of one row. It owns the memory of its scores and weights.
+// The attention of one row. It owns the memory of its weights.
 struct Attention {
-    Floats scores, weights;  // [heads, slots], and [heads, chosen slots], padded with zeros
+    Floats weights;  // [heads, slots], padded with zeros
 
     // Writes the output [D] of a row with queries q [D] that attends to `count` slots: the ones in `chosen`, or the
     // first ones if it is null.
-    void compute(const float* q, const Slots& slots, const int* chosen, int count, int D, int heads, float* out) {
+    void compute(const float* q, Span slots, const int* chosen, int count, int D, int heads, float* out) {
         int d = D / heads, width = padded(count, LANES);
-        scores.resize(std::max(scores.size(), size_t(heads) * slots.capacity));
         weights.resize(std::max(weights.size(), size_t(heads) * width));
         int h = 0;
-        for (; h + TOGETHER <= heads; h += TOGETHER) {
-            score<TOGETHER>(q, slots, h, d);
-            weigh<TOGETHER>(h, chosen, count, d, slots.capacity);
-        }
-        for (; h < heads; h++) {
-            score<1>(q, slots, h, d);
-            weigh<1>(h, chosen, count, d, slots.capacity);
-        }
+        for (; h + TOGETHER <= heads; h += TOGETHER) weigh<TOGETHER>(q, slots, h, chosen, count, d);
+        for (; h < heads; h++) weigh<1>(q, slots, h, chosen, count, d);
         // Neighbouring vectors are summed in one loop, so that additions need not wait for each other.
         int j = 0;
         if (d % LANES == 0) {
@@ -163,8 +158,7 @@ struct Attention {
         }
         for (; j < D; j++) {
             float sum = 0;
-            for (int t = 0; t < count; t++)
-                sum += weights[j / d * width + t] * slots.values[size_t(slot(chosen, t)) * D + j];
+            for (int t = 0; t < count; t++) sum += weights[j / d * width + t] * row(slots, chosen, t)[D + j];
             out[j] = sum;
         }
     }
@@ -172,53 +166,40 @@ struct Attention {
   private:
     static constexpr int TOGETHER = 4;
 
-    static int slot(const int* chosen, int t) { return chosen ? chosen[t] : t; }
+    static const float* row(Span slots, const int* chosen, int t) { return slots.row(chosen ? chosen[t] : t); }
 
-    // Computes the scores of n heads from h on.
+    // Computes the weights of n heads from h on. The inner loops are over heads, so that operations need not wait for
+    // each other.
     template <int n>
-    void score(const float* q, const Slots& slots, int h, int d) {
-        for (int s = 0; s < slots.count; s += LANES) {
-            Vector sums[n] = {};
-            for (int j = 0; j < d; j++)
-                for (int i = 0; i < n; i++) {
-                    int at = (h + i) * d + j;
-                    sums[i] += q[at] * widened(&slots.keys[size_t(at) * slots.capacity + s]);
-                }
-            for (int i = 0; i < n; i++)
-                *reinterpret_cast<Vector*>(&scores[size_t(h + i) * slots.capacity + s]) = sums[i];
-        }
-    }
-
-    // Computes the weights of n heads from h on, from their scores. The inner loops are over heads, so that operations
-    // need not wait for each other.
-    template <int n>
-    void weigh(int h, const int* chosen, int count, int d, int capacity) {
-        int width = padded(count, LANES);
+    void weigh(const float* q, Span slots, int h, const int* chosen, int count, int d) {
+        int width = padded(count, LANES), vectors = d - d % LANES;
         float scale = 1 / std::sqrt(float(d));
         float* rows[n];
-        for (int i = 0; i < n; i++) {
-            const float* from = &scores[size_t(h + i) * capacity];
-            float* row = rows[i] = &weights[size_t(h + i) * width];
-            if (chosen) {
-                for (int t = 0; t < count; t++) row[t] = from[chosen[t]] * scale;
-                std::fill(row + count, row + width, -INFINITE);
-            } else {
-#pragma omp simd
-                for (int t = 0; t < width; t++) row[t] = t < count ? from[t] * scale : -INFINITE;
+        for (int i = 0; i < n; i++) rows[i] = &weights[size_t(h + i) * width];
+        for (int t = 0; t < count; t++) {
+            const float* keys = row(slots, chosen, t);
+            Vector products[n] = {};
+            for (int j = 0; j < vectors; j += LANES)
+                for (int i = 0; i < n; i++) {
+                    int at = (h + i) * d + j;
+                    products[i] += widened(q + at) * widened(keys + at);
+                }
+            for (int i = 0; i < n; i++) {
+                float score = total(products[i]);
+                for (int at = (h + i) * d + vectors; at < (h + i + 1) * d; at++) score += q[at] * keys[at];
+                rows[i][t] = score * scale;
             }
         }
         Vector sums[n] = {};
         for (int i = 0; i < n; i++) {
+            std::fill(rows[i] + count, rows[i] + width, -INFINITE);
             float most = largest(rows[i], width);
 #pragma omp simd
             for (int t = 0; t < width; t++) rows[i][t] = exponential(rows[i][t] - most);
             for (int t = 0; t < width; t += LANES) sums[i] += widened(rows[i] + t);
         }
-        float totals[n] = {};
-        for (int l = 0; l < LANES; l++)
-            for (int i = 0; i < n; i++) totals[i] += sums[i][l];
         for (int i = 0; i < n; i++) {
-            float share = 1 / totals[i];
+            float share = 1 / total(sums[i]);
 #pragma omp simd
             for (int t = 0; t < width; t++) rows[i][t] *= share;
         }
@@ -226,12 +207,12 @@ struct Attention {
 
     // Computes n vectors of the output from j on.
     template <int n>
-    void sum(const Slots& slots, const int* chosen, int count, int D, int d, int width, int j, float* out) const {
+    void sum(Span slots, const int* chosen, int count, int D, int d, int width, int j, float* out) const {
         Vector sums[n] = {};
         const float* head[n];
         for (int i = 0; i < n; i++) head[i] = &weights[(j + i * LANES) / d * width];
         for (int t = 0; t < count; t++) {
-            const float* values = &slots.values[size_t(slot(chosen, t)) * D + j];
+            const float* values = row(slots, chosen, t) + D + j;
             for (int i = 0; i < n; i++) sums[i] += head[i][t] * widened(values + i * LANES);
         }
         for (int i = 0; i < n; i++) *reinterpret_cast<Vector*>(out + j + i * LANES) = sums[i];

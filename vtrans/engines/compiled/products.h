@@ -330,8 +330,8 @@ __attribute__((target("avx512vnni,avx512bw"))) void int8_tile(const int8_t* weig
     }
     for (int r = 0; r < R; r++)
         for (int v = 0; v < VECTORS; v++) {
-            __m512 whole = _mm512_cvtepi32_ps((__m512i)sums[r][v]);
-            __m512 scaled = _mm512_mul_ps(whole, _mm512_loadu_ps(steps + v * LANES));
+            __m512 exact = _mm512_cvtepi32_ps((__m512i)sums[r][v]);
+            __m512 scaled = _mm512_mul_ps(exact, _mm512_loadu_ps(steps + v * LANES));
             __m512 shifted = _mm512_fmadd_ps(scaled, _mm512_set1_ps(x_steps[r]), _mm512_loadu_ps(bias + v * LANES));
             _mm512_storeu_ps(y + size_t(r) * y_width + v * LANES, shifted);
         }

@@ -218,8 +218,13 @@ struct Rows {
     // A lower bound of the best `count` logits: the count-th largest maximum of a group.
     float bar_of(const float* maxima, int groups, int count) {
         if (groups < count) return -INFINITE;
-        sorted.assign(maxima, maxima + groups);
-        std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), std::greater<float>());
+        sorted.assign(count, -INFINITE);
+        for (int g = 0; g < groups; g++) {
+            int at = count;
+            for (; at > 0 && maxima[g] > sorted[at - 1]; at--)
+                if (at < count) sorted[at] = sorted[at - 1];
+            if (at < count) sorted[at] = maxima[g];
+        }
         return sorted[count - 1];
     }
 
@@ -237,15 +242,12 @@ struct Rows {
 
     void encode(const int64_t* lengths, int count) {
         int N = int(owners.size());
-        Slots slots;
         for (const Layer& layer : model.encoder) {
             residual(layer.self_norm, true, N, [&](Matrix& from) {
                 queries_keys_values(layer, from, N);
                 for (int j = 0, first = 0; j < count; first += int(lengths[j++])) {
                     int end = first + int(lengths[j]);
-                    slots.clear();
-                    slots.append(wide.row(first) + D, wide.width, end - first, D);
-                    for (int r = first; r < end; r++) attend(r, slots, {nullptr, slots.count});
+                    for (int r = first; r < end; r++) attend(r, wide.from(first, D), {nullptr, end - first});
                 }
                 product(*layer.out, mixed, N, out, scratch);
             });
@@ -293,7 +295,7 @@ struct Rows {
                     owners[first]->self_slots[l].append(wide.row(first) + D, wide.width, end - first, D);
                 }
                 for (int r = 0; r < N; r++) {
-                    attend(r, owners[r]->self_slots[l], chosen[r]);
+                    attend(r, owners[r]->self_slots[l].span(D), chosen[r]);
                     if (recorder && !layer.query)
                         recorder->add(r, int(l), attention.weights.data(), padded(chosen[r].count, LANES));
                 }
@@ -303,8 +305,8 @@ struct Rows {
                 residual(layer.cross_norm, model.sizes.cross_skip, N, [&](Matrix& from) {
                     product(*layer.query, from, N, wide, scratch);
                     for (int r = 0; r < N; r++) {
-                        const Slots& source = owners[r]->cross_slots[l];
-                        attend(r, source, {nullptr, source.count});
+                        Slots& source = owners[r]->cross_slots[l];
+                        attend(r, source.span(D), {nullptr, source.count});
                         if (recorder) recorder->add(r, int(l), attention.weights.data(), padded(source.count, LANES));
                     }
                     product(*layer.cross_out, mixed, N, out, scratch);
@@ -322,7 +324,7 @@ struct Rows {
     }
 
     // Fills a row of `mixed`; the row's queries are the first D values of `wide`.
-    void attend(int r, const Slots& slots, Chosen chosen) {
+    void attend(int r, Span slots, Chosen chosen) {
         attention.compute(wide.row(r), slots, chosen.slots, chosen.count, D, model.sizes.heads, mixed.row(r));
     }
 
