@@ -144,6 +144,7 @@ class CompiledDecoder:
         self, weights: Weights, library: ctypes.CDLL, precision: str = "float32", common: Sequence[int] = ()
     ) -> None:
         self.config, self.library, self.rows = weights.config, library, ROWS
+        self.precision = precision
         self.compiled = CompiledModel(weights, library, precision, common)
         self.more: Callable[[Sequence[Sequence[int]]], Ints] | None = None
         self.vocabulary = len(weights["projection.weight"])

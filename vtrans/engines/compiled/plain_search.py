@@ -22,9 +22,9 @@ from vtrans.search.loop import Hypothesis, SearchBatch, SearchTask, run
 from vtrans.search.rules import Begin, MinimumLength, Suppressed
 
 STOPS = ("count", "current", "exhaustive", "shrink")
-# Maximum number of source tokens per thread in a batch, so that a step's values stay in the processor's cache. Does not
-# change the result.
-THREAD_TOKENS = 500
+# Source tokens of a batch for each thread, at most. Few of them stay in the cache with the intermediate results of a
+# step; many of them divide the time for reading the weights, which is longer in float32. They do not change the result.
+THREAD_TOKENS = {"float32": 1000, "bfloat16": 500, "int8": 500}
 
 
 class Request(ctypes.Structure):
@@ -63,7 +63,7 @@ class _PlainBatch(SearchBatch):
 
     def __init__(self, decoder: CompiledDecoder, task: SearchTask) -> None:
         config = task.config
-        super().__init__(task, min(config.batch_tokens, THREAD_TOKENS * threads()))
+        super().__init__(task, min(config.batch_tokens, THREAD_TOKENS[decoder.precision] * threads()))
         self.decoder, self.library = decoder, decoder.library
         self.state = CompiledState(decoder.compiled, config.beam)
         self.endings = (Ending * task.nbest)()
