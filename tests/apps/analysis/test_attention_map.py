@@ -58,7 +58,7 @@ def test_a_translation_that_spells_no_word_has_one_row_without_a_name(monkeypatc
     made = translator(DEEP)
     blank, *_ = made.tgt_vocab.encode("🙂")  # the blank before a word
     ((best,),) = made.translate_window(window(["a dog"]), TranslateOptions(raw=True))
-    spells_nothing = dataclasses.replace(best, tokens=[blank, EOS_ID])
+    spells_nothing = dataclasses.replace(best, tokens=(blank, EOS_ID))
     monkeypatch.setattr(made, "translate_window", lambda *_: [[spells_nothing]])
     attention = attention_map(made, "a dog")
     assert attention.target == ("", EOS)
