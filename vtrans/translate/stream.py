@@ -127,7 +127,7 @@ class Windows(Iterator[Sequence[Line]]):
     """Groups lines into windows of at most about WINDOW_COST, in order; only a single line may cost much more.
 
     A thread reads lines ahead, up to the cost of `parts` windows, and a window takes 1 / `parts` of the lines read
-    ahead. If the input is not `complete`, a window does not wait for more lines than one. Otherwise it waits until the
+    ahead. If the input is not `complete`, a window does not wait for a second line. Otherwise it waits until the
     thread has read as far as it may, so that windows do not depend on timing. An exception while reading is raised
     after the lines before it. Only one thread at a time may request a window.
     """

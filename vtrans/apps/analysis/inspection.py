@@ -59,7 +59,7 @@ class Weights:
 def weights_in(model: nn.Module) -> list[Weights]:
     """Returns the weights of a model, each once. Places share a weight if they hold the same parameter object."""
     places = defaultdict[nn.Parameter, list[str]](list)
-    one_table = isinstance(getattr(model, "decoder", None), DecoderOnly)  # of positions in any case: it saves nothing
+    one_table = isinstance(getattr(model, "decoder", None), DecoderOnly)  # one table of positions anyway: saves nothing
     for name, weight in model.named_parameters(remove_duplicate=False):
         if not (one_table and name.startswith("tgt_positions.")):
             places[weight].append(name.rpartition(".")[0])
@@ -74,7 +74,7 @@ class Inspection:
     """A model file and what was read from it."""
 
     file: Path
-    chosen: str  # why this file of a run folder; "" if the user named the file
+    chosen: str  # why this file of a run folder was chosen; "" if the user named the file
     loaded: LoadedModel
 
     @classmethod

@@ -26,9 +26,9 @@ TABLES = (
 
 
 class Database:
-    """The file, which is made if it does not exist, unless it `must_exist`; without a path, nothing is kept. If it is
-    `durable`, changes are on the disk when they are made, which takes some milliseconds. Several threads may use it.
-    Raises FileError for a file that is not a memory, and if it cannot be read or written."""
+    """The database file. It is created if it does not exist, unless it `must_exist`; without a path, the data stays in
+    memory. If it is `durable`, a change is on the disk when `change` returns, which takes some milliseconds. Several
+    threads may use it. Raises FileError for a file that is not a memory, and if it cannot be read or written."""
 
     def __init__(self, path: Path | None, *, must_exist: bool = False, durable: bool = True) -> None:
         self.path, self._lock = path, RLock()
@@ -61,7 +61,7 @@ class Database:
             self._file.execute(statement, values)
 
     def rows(self, query: str, *values: str) -> Iterator[tuple[str, ...]]:
-        """Yields the rows of a query. Raises FileError for one with another value than text."""
+        """Yields the rows of a query. Raises FileError for a value that is not text."""
         with self._explained():
             for row in self._file.execute(query, values):
                 if not all(isinstance(value, str) for value in row):

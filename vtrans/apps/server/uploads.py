@@ -26,7 +26,7 @@ from vtrans.apps.server.requests import Upload
 from vtrans.apps.server.service import AUTO, Service
 
 NAME_CHARACTERS = 80  # of the name of a result
-KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # how long, and how many bytes of, results wait to be fetched
+KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # limits for results that wait to be fetched: their age and total bytes
 
 
 def attachment(name: str, content: bytes) -> Response:
@@ -43,8 +43,7 @@ class Results:
         self._files: dict[str, tuple[str, bytes, float]] = {}
 
     def add(self, name: str, content: bytes) -> str:
-        """Keeps a file, and returns the secret name by which it can be fetched. It ends in the safe characters of its
-        name."""
+        """Keeps a file, and returns the secret name under which it can be fetched, which ends in `safe_name(name)`."""
         self._forget()
         key = f"{secrets.token_urlsafe(16)}.{safe_name(name)}"
         self._files[key] = name, content, self._clock()
@@ -53,7 +52,7 @@ class Results:
         return key
 
     def get(self, key: str) -> tuple[str, bytes] | None:
-        """Returns the name and content of a file, or None if it is not there (any more)."""
+        """Returns the name and content of a file, or None if it was never added or is gone."""
         self._forget()
         result = self._files.get(key)
         return result and result[:2]
@@ -66,7 +65,7 @@ class Results:
 
 def translated_name(name: str, source: str, target: str) -> str:
     """Returns the name of a translated file: the last part of the client's name, with the target language in it, and
-    without characters that are not seen."""
+    without invisible characters."""
     last = " ".join(re.split(r"[/\\]", name)[-1].split())
     path = PurePath("".join(character for character in last if character.isprintable()))
     stem = path.stem.removesuffix(f".{source}").lstrip(".")[-NAME_CHARACTERS:]

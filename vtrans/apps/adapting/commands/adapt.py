@@ -29,7 +29,7 @@ PAIRS = (
 )
 SRC = "Source text of new pairs, one sentence per line."
 TGT = "Translation of `--src`, line by line."
-OLD_SRC = "Source text of the kind that the model was trained on. As many old pairs as new ones are trained on."
+OLD_SRC = "Source text of the kind that the model was trained on. Training uses as many old pairs as new ones."
 OLD_TGT = "Translation of `--old-src`.  [default: the model translates it]"
 OLD_TEST_SRC = (
     "Source text of old pairs that the model has not learned from, which measure what it forgets.  [default: a part of "

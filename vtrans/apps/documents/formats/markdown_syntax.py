@@ -23,7 +23,7 @@ _MARK = re.compile(
     r"|(?::{3,}[ \t]*(?:\{[^{}]*\}|[\w.-]*)|\[![\w-]+\][-+]?)[ \t]*(?P<other>.*)"
     r"|(?:(?:\{%(?:[^%]|%(?!\}))*%\}|\{\{[%<].*?[%>]\}\})[ \t]*)+$"
 )
-# A dollar before a blank or after one, or before a digit, is no formula, as in pandoc: `$5 and $6`.
+# As in pandoc, no space follows the first `$` of a formula or precedes the last, and no digit follows: not `$5 and $6`.
 _INLINE = re.compile(
     r"\$\$.{1,2000}?\$\$|\$(?=[^\s$])(?:[^$\\]|\\.){0,1000}(?<=\S)\$(?!\d)|\{%.{0,1000}?%\}|\{\{[%<].{0,1000}?[%>]\}\}"
     r"|(?P<after>\[\^[^\s\]]{1,100}\]|\{[#:.][^{}\n]*\})",

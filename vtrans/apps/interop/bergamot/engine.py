@@ -20,13 +20,13 @@ from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import Vocabulary
 
 PACKAGE = "@browsermt/bergamot-translator"
-# The engine's code and the message loop around it, which a page and Node run in a thread of its own.
+# The engine's code and the message loop around it, which a web page or Node runs in a separate thread.
 WORKER = (
     "worker/translator-worker.js",
     "worker/bergamot-translator-worker.js",
     "worker/bergamot-translator-worker.wasm",
 )
-# Translates what is on the standard input. The arguments are the worker, the settings and the files of the model.
+# Translates its standard input. The arguments are the worker, the settings and the files of the model.
 _PROGRAM = Path(__file__).with_name("translate.cjs")
 
 
@@ -48,7 +48,7 @@ class Bergamot(Program):
     def __init__(
         self, folder: Path, names: Mapping[str, Sequence[str]], engine: Path | None, vocab: Vocabulary
     ) -> None:
-        """`vocab` is that of the target. Raises InputError without the npm package or Node."""
+        """`vocab` is the target vocabulary. Raises InputError without the npm package or Node."""
         self.path, self.names, self.package, self.vocab = folder, names, package(engine), vocab
         if shutil.which("node") is None:
             raise InputError("Node is not installed")

@@ -50,7 +50,7 @@ class MarianModel(Program):
         return [[ids[word] for word in line.split()] for line in self._run(command, {"src": ours.sources})]
 
     def _run(self, command: Sequence[str], texts: Mapping[str, Sequence[Sequence[int]]]) -> list[str]:
-        """Returns the lines that a command writes for the files `texts` of sentences, which end in EOS."""
+        """Runs a command on files with the sentences `texts`, which end in EOS, and returns its output lines."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             for side, words in self._words.items():
@@ -62,7 +62,7 @@ class MarianModel(Program):
 
 
 def _words(vocab: Vocabulary) -> dict[int, str]:
-    """Returns a word for each of our ids that Marian has, in the order of its ids."""
+    """Returns a word for each of our ids that Marian has, in the order of Marian's ids."""
     special = {UNK_ID: SPECIAL_PIECES[UNK_ID], EOS_ID: SPECIAL_PIECES[EOS_ID]}
     words = {}
     for place, id in sorted((place, id) for id, place in enumerate(vocab.order) if place is not None):

@@ -26,15 +26,15 @@ _TAG = r"</?[A-Za-z](?:[^<>\\]|\\.)*>"
 _PIECES = re.compile(rf'(?P<mark>{_TAG}|")|(?:[^"\\<]|\\.?|(?!{_TAG})<)+', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _CDATA = "<![CDATA["
-# Android drops a blank at an end that is not written in one of these ways.
+# Android drops a space at the beginning or end of a string unless it is written in one of these ways.
 _EDGE, _BLANKS = re.compile(r"(\\u0020|\\u00[aA]0|&#(?:32|160|x20|x[aA]0);)"), " \u00a0"
 _LETTERS = {"n": "\n", "t": "\t"}
 _WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t": "\\t"})
 
 
 def android_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns a file of strings, arrays of strings and plural forms, or its existing translation, in which those are
-    slots that are to be translated. Raises DocumentError for other XML."""
+    """Returns the document of a file of strings, or of its existing translation. Its slots are the strings, items of
+    arrays and plural forms that are to be translated. Raises DocumentError for other XML."""
 
     def read(text: str) -> Node:
         return _tree(_root(text), language)
@@ -49,8 +49,8 @@ def _root(text: str) -> Element:
 
 
 def _with_namespaces(translation: str, source: Element, made: str) -> str:
-    """Returns a translation with the namespaces of the source that it lacks, if it needs them once it is `made`
-    complete."""
+    """Returns a translation with the namespaces that it lacks and that `made`, the completed translation, needs from
+    the source."""
     root = _root(translation)
     declared = [match for match in _NAMESPACE.finditer(source.opening) if f"{match[1]}:" in made]
     lacking = "".join(match.group() for match in declared if f"xmlns:{match[1]}" not in root.opening)
@@ -109,7 +109,7 @@ class _AndroidString(ProgramString):
         return _written(super()._escaped(text))
 
     def _counted(self, text: str) -> tuple[Counter[str], ...]:
-        """Returns how often each placeholder occurs, and each tag."""
+        """Returns the counts of the placeholders and of the tags."""
         flat = _flat(text)
         tags = Counter(CONVERSION.sub(r"%\g<rest>", tag) for tag in re.findall(_TAG, flat))
         return *super()._counted(flat), tags
@@ -128,7 +128,7 @@ class _AndroidString(ProgramString):
 
 
 def _flat(xml: str, cdata: str = "") -> str:
-    """Returns a string with its tags and with its text, which is in sections that begin with `cdata`."""
+    """Returns the XML of a string, with its text in sections that begin with `cdata`."""
 
     def inside(element: Element) -> Iterator[str]:
         for is_words, nodes in groupby(element.children, is_text):
@@ -145,7 +145,7 @@ def _flat(xml: str, cdata: str = "") -> str:
 
 
 def _decoded(text: str) -> str | None:
-    """Returns text without escapes, or None if it has half a character."""
+    """Returns text without escapes, or None if it has half a surrogate pair."""
     return unescaped(text, _ESCAPE, _LETTERS)
 
 
