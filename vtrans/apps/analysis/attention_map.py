@@ -1,8 +1,8 @@
-"""The cross-attention of one sentence and its translation, as a table of shares, in characters or as SVG.
+"""Cross-attention maps: the attention of one translation to its source, as a table of shares, as text or as SVG.
 
-A map has a row for each word of the translation and a column for each word of the source. As in alignments.py, the
-shares of a source word's subwords are added up, and those of a translated word's subwords are averaged. EOS has a
-column too, so every row of an encoder-decoder model adds up to 1.
+A map has a row for each word of the translation and a column for each word of the source. As in alignments.py, shares
+are summed over the subwords of a source word and averaged over the subwords of a translated word. EOS has a column
+too, so every row of an encoder-decoder model adds up to 1.
 
 Legend: S source length with EOS, T target length, H heads, I columns, J rows.
 """
@@ -42,7 +42,7 @@ SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"))
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The share of its attention [J, I] that each word of `target` gives to each word of `source`.
+    """Shares of attention [J, I] from each word of `target` to each word of `source`.
 
     The words may be subwords; the last of `source` is EOS, and the first may be the tag of the target language. A row
     adds up to 1, or to less in a decoder-only model, where the rest goes to the translation itself. `which` names the
@@ -75,10 +75,10 @@ def attention_map(
 ) -> AttentionMap:
     """Returns the attention of the (first) model to the source while it translates `sentence`, or produces `target`.
 
-    Without `layer`, it is the attention that alignments use: the head that aligns words, or else the mean over the
-    upper half of the decoder's layers. Layers and heads count from 1; layer 1 is the lowest. Without `head`, it is the
-    mean over the heads. Raises InputError for a layer or head that does not exist, and for a sentence or target that is
-    blank or too long to be translated in one piece.
+    Layers and heads count from 1; layer 1 is the lowest. The default is the attention that alignments use: the
+    alignment head if there is one, else the mean over the upper half of the decoder's layers. Without `head`, the
+    heads are averaged. Raises InputError for a layer or head that does not exist, and for a sentence or target that
+    is blank or too long to be translated in one piece.
     """
     loaded = translator.engine.models[0]
     config = loaded.model.config
@@ -113,8 +113,8 @@ def attention_map(
 
 
 def one_piece(reader: SourceReader, sentence: str, to: str | None) -> list[int]:
-    """Returns the subwords of a sentence, without tag and EOS. Raises InputError if it is blank or has several
-    pieces."""
+    """Returns the subword ids of a sentence, without tag and EOS. Raises InputError if it is blank or too long for one
+    piece."""
     ids = reader.encode(sentence, 1, to=to)
     if not sentence.strip() or not ids:
         raise InputError("the sentence is blank; give one with words in it.")
@@ -124,8 +124,8 @@ def one_piece(reader: SourceReader, sentence: str, to: str | None) -> list[int]:
 
 
 def _words(text: str, numbers: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Returns the words of a text, and the word of each number. Words that share a subword count as one. A text of
-    subwords that spell no word has one, without a name."""
+    """Returns the words of a text, and the index of the word for each number. Words with a common subword count as
+    one. A text whose subwords spell no word has one word, the empty string."""
     names = dict[int, str]()
     for word, number in zip(words_in(text), sharing(text, {*numbers}), strict=True):
         names[number] = names.get(number, "") + word
@@ -136,7 +136,7 @@ def _words(text: str, numbers: Sequence[int]) -> tuple[list[str], list[int]]:
 
 
 def _target_tokens(translator: Translator, sentence: str, target: str | None, to: str | None) -> Sequence[int]:
-    """Returns the subwords of the translation, with EOS if it ends with EOS."""
+    """Returns the subword ids of the translation, with EOS if it ends with EOS."""
     if target is None:
         ((best,),) = translator.translate_window([Line(1, sentence)], TranslateOptions(to=to, raw=True))
         return best.tokens
@@ -150,7 +150,7 @@ def _target_tokens(translator: Translator, sentence: str, target: str | None, to
 
 
 def _shares(model: Transformer, batch: Batch, layer: int | None, head: int | None) -> tuple[NDArray[np.float64], str]:
-    """Returns the attention [T, S] in a batch of one pair, and the heads and layers that it comes from."""
+    """Returns the attention [T, S] in a batch of one pair, and a description of its heads and layers."""
     heads, layers = model.config.heads, model.config.decoder_layers
     of = f"mean of {heads} heads" if heads > 1 else "the one head"
     if layer is None and (aligning := model.config.alignment_layer):
@@ -166,9 +166,9 @@ def _shares(model: Transformer, batch: Batch, layer: int | None, head: int | Non
 
 
 def as_text(attention: AttentionMap, width: int | None = None) -> str:
-    """Returns the map in characters for a terminal. Each source word is written downwards and is two characters wide.
+    """Returns the map as text for a terminal. Each source word is written vertically, in a column of two characters.
 
-    Words that do not fit into `width` columns are continued below; None puts all of them side by side.
+    Words that do not fit into `width` columns continue below; None puts all words side by side.
     """
     names = [_printable(word) for word in attention.target]
     left = max(map(text_width, names))
@@ -182,7 +182,7 @@ def as_text(attention: AttentionMap, width: int | None = None) -> str:
 
 
 def _band(names: Sequence[str], left: int, letters: Sequence[list[str]], shares: NDArray[np.float64]) -> list[str]:
-    """Returns the lines for some columns and a blank line; the names of the rows are `left` wide."""
+    """Returns the lines for some columns and a blank line; row names are `left` characters wide."""
     height = max(map(len, letters))
     lines = []
     for i in range(height):
@@ -195,17 +195,17 @@ def _band(names: Sequence[str], left: int, letters: Sequence[list[str]], shares:
 
 
 def _printable(word: str) -> str:
-    """Returns the word with U+FFFD, which is one column wide, for each character that would steer the terminal."""
+    """Returns the word with U+FFFD, which is one column wide, for each character that controls the terminal."""
     return word.translate(_REPLACED)
 
 
 _REPLACED = dict.fromkeys((*STEERING, *b"\t\n"), "\ufffd")
 
 
-# The sizes of the SVG picture, in pixels. The font has a fixed width, so the width of each word is known. In most such
-# fonts a letter is 0.6 times as wide as the font size, and never wider than LETTER times that size.
+# The sizes of the SVG picture, in pixels. The font is monospaced, so the width of each word is known. In most such
+# fonts a letter is 0.6 font sizes wide, and never more than LETTER font sizes.
 FONT, CELL, LETTER, GAP = 14, 26, 0.64, 8
-SLOPE = 60  # degrees by which the words of the source rise
+SLOPE = 60  # angle of the source words, in degrees
 
 STYLE = """\
   text { font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1b1f24; }
@@ -223,7 +223,7 @@ STYLE = """\
 
 
 def as_svg(attention: AttentionMap) -> str:
-    """Returns the map as SVG: a grid of cells with the share as opacity, which also appears as a tooltip."""
+    """Returns the map as SVG: a grid of cells whose opacity and tooltip show the share."""
     sine, cosine = np.sin(np.radians(SLOPE)), np.cos(np.radians(SLOPE))
     rise = max(_label_width(word) * sine + FONT * cosine for word in attention.source)
     left, top = GAP + max(map(_label_width, attention.target)) + GAP, GAP + rise + GAP
@@ -264,7 +264,7 @@ def as_svg(attention: AttentionMap) -> str:
 
 
 def _label_width(word: str) -> float:
-    """Returns the largest width of a label, in pixels."""
+    """Returns the maximum width of a label, in pixels."""
     return text_width(word) * FONT * LETTER
 
 

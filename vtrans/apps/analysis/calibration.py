@@ -21,8 +21,8 @@ from vtrans.text.words import words_in
 from vtrans.translate.confidence import Calibration, Logistic, hashes, sentence_features, word_features
 from vtrans.translate.translation import Translation
 
-RIGHT = 60.0  # chrF of a sentence that counts as right
-FEWEST_SENTENCES = 200  # sentences to calibrate with
+RIGHT = 60.0  # minimum chrF of a sentence that counts as right
+FEWEST_SENTENCES = 200  # that a calibration needs
 FOLDS = 5
 BINS = 10
 STEPS = 50  # of Newton's method, which needs about ten
@@ -38,8 +38,8 @@ class Report:
     auroc: float
     """The probability that a right example has a higher confidence than a wrong one."""
     error: float
-    """The expected calibration error: how far the mean confidence of a tenth of the scale is from its share of right
-    ones, weighted by the number of examples."""
+    """The expected calibration error: the gap between mean confidence and share of right examples, averaged over ten
+    bins weighted by size."""
 
 
 def calibrate(
@@ -50,8 +50,8 @@ def calibrate(
     vocab: Vocabulary,
     settings: dict[str, Any],
 ) -> tuple[Calibration, dict[str, Report]]:
-    """Returns a calibration for translations as the search found them with these settings, and reports for sentences
-    and words, by cross-validation. Raises InputError for too few sentences, or if all or none are right."""
+    """Returns a calibration fitted to `translations`, which were made with `settings`, and cross-validated reports for
+    sentences and words. Raises InputError for too few sentences, or if all or none are right."""
     chrf = CHRF()
     examples: dict[str, list[tuple[list[float], bool, int]]] = {"sentence": [], "word": []}  # features, right, fold
     for source, translation, reference in zip(sources, translations, references, strict=True):
@@ -81,17 +81,17 @@ def calibrate(
 
 
 def fitted(x_NF: Floats, right_N: Floats) -> Logistic:
-    """Returns the regression that maximises the likelihood less half the sum of its squared weights."""
+    """Returns the logistic regression with an L2 penalty of half the sum of the squared weights."""
     scale = Logistic(tuple(x_NF.mean(0).tolist()), tuple((x_NF.std(0) + 1e-6).tolist()), ())
     inputs = scale.expanded(x_NF)
     ridge = np.ones(inputs.shape[1])
-    ridge[0] = 1e-9  # the constant is free
+    ridge[0] = 1e-9  # no penalty on the intercept
     weights = regression(inputs, right_N, np.ones(len(right_N)), ridge, np.zeros(len(ridge)), STEPS)
     return replace(scale, weights=tuple(weights.tolist()))
 
 
 def right_words(translation: str, reference: str) -> list[bool]:
-    """Returns which words of a translation its reference has. Each word of the reference counts once."""
+    """Returns, for each word of a translation, whether the reference has it. Each reference word counts once."""
     left, right = Counter(words_in(reference)), []
     for word in words_in(translation):
         right.append(left[word] > 0)
@@ -100,7 +100,7 @@ def right_words(translation: str, reference: str) -> list[bool]:
 
 
 def auroc(confidence_N: Floats, right_N: Floats) -> float:
-    """Returns the area under the curve of true over false positives; ties count half."""
+    """Returns the area under the ROC curve; ties count half."""
     _, inverse, counts = np.unique(confidence_N, return_inverse=True, return_counts=True)
     ranks_N = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     right = right_N.sum()

@@ -14,13 +14,13 @@ from html import escape
 
 WIDTH, HEIGHT = 420, 240  # of a chart, in pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 24, 10, 30  # margins around the plot
-COLOURS = 6  # classes of report.css, c0 to c5; further series use them again with dashes
+COLOURS = 6  # classes of report.css, c0 to c5; further series reuse them with dashes
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart. Its number determines its colour, so that a run keeps it in all charts. A vertical line marks
-    `best`, the place of its best model."""
+    """A line of a chart. `number` determines the colour, so a run has one colour in all charts. A vertical line marks
+    `best`, the step of the best model."""
 
     name: str
     number: int
@@ -29,7 +29,7 @@ class Series:
 
     @property
     def style(self) -> str:
-        """The classes of the line."""
+        """The CSS classes of the line."""
         return f"c{self.number % COLOURS}" + (" dashed" if self.number >= COLOURS else "")
 
 
@@ -43,7 +43,7 @@ def line_chart(title: str, series: Sequence[Series], *, x_name: str) -> str:
     bottom, top, right = y_ticks[0], y_ticks[-1], x_ticks[-1]
 
     def place(x: float, y: float) -> tuple[float, float]:
-        """Returns the pixels of a point."""
+        """Returns the position of a point, in pixels."""
         across, up = x / right, (y - bottom) / (top - bottom)
         return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
@@ -92,5 +92,5 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Returns a value with four significant digits, or all digits of its whole part."""
+    """Formats a value with four significant digits, or all digits of its integer part."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""The report of `vtrans inspect` on a model file: its facts, its weights and what they share, as JSON or as tables."""
+"""The report of `vtrans inspect` on a model file: facts, weights and weight sharing, as JSON or as tables."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ MATRICES = {
 
 @dataclass(frozen=True)
 class Weights:
-    """The weight of a part of the model, such as a linear layer, and its bias. Several `places` share them; the first
-    one gives them their names in the file."""
+    """The weight and bias of a part of the model, such as a linear layer. All `places` share them; the first one gives
+    them their names in the file."""
 
     places: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -59,7 +59,7 @@ class Weights:
 def weights_in(model: nn.Module) -> list[Weights]:
     """Returns the weights of a model, each once. Places share a weight if they hold the same parameter object."""
     places = defaultdict[nn.Parameter, list[str]](list)
-    one_table = isinstance(getattr(model, "decoder", None), DecoderOnly)  # one table of positions anyway: saves nothing
+    one_table = isinstance(getattr(model, "decoder", None), DecoderOnly)  # has only one position table: nothing saved
     for name, weight in model.named_parameters(remove_duplicate=False):
         if not (one_table and name.startswith("tgt_positions.")):
             places[weight].append(name.rpartition(".")[0])
@@ -71,7 +71,7 @@ def weights_in(model: nn.Module) -> list[Weights]:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A model file and what was read from it."""
+    """A model file and its loaded model."""
 
     file: Path
     chosen: str  # why this file of a run folder was chosen; "" if the user named the file
@@ -79,7 +79,7 @@ class Inspection:
 
     @classmethod
     def of(cls, path: Path, code: Path | None = None) -> Inspection:
-        """Reads a model file, or the one of a run folder that `vtrans translate` would choose."""
+        """Reads a model file, or the file in a run folder that `vtrans translate` would choose."""
         file, chosen = choose_model(path)
         return cls(file, chosen, load_model(file, code=code))
 
@@ -94,14 +94,14 @@ class Inspection:
 
     @property
     def sharing(self) -> str:
-        """The number of parameters, and what sharing saves."""
+        """The number of parameters and the saving by sharing, in words."""
         parameters, unshared = self.parameters, self.parameters_without_sharing
         if unshared == parameters:
             return f"{parameters:,}; nothing is shared"
         return f"{parameters:,}; {unshared:,} without sharing, which saves {1 - parameters / unshared:.0%}"
 
     def bytes(self) -> dict[str, int]:
-        """Returns the size of the file and of its contents, by kind."""
+        """The sizes of the file and of each kind of content, in bytes."""
         with open_tensors(self.file, "model") as (file, _):
             tensors = {name: file.get_tensor(name).nbytes for name in file.keys()}  # noqa: SIM118 - not a mapping
         total = self.file.stat().st_size
@@ -130,7 +130,7 @@ class Inspection:
         }
 
     def show(self, console: Console, *, full: bool = False) -> None:
-        """Prints the facts and the weights. Weights of different layers that are alike have one row unless `full`."""
+        """Prints the facts and the weights. Corresponding weights of similar layers have one row unless `full`."""
         console.table(f"{self.file} ({self.chosen})" if self.chosen else str(self.file), self._facts().items())
         rows = weight_rows(weights_in(self.loaded.model), full=full)
         header = ("part", "parameters", "shape in the file", "saved", "shared with", "in the paper")
@@ -174,9 +174,9 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def weight_rows(weights: Iterable[Weights], *, full: bool = False) -> Iterator[tuple[str, ...]]:
-    """Yields the rows of the table of weights: the part that gives them their names, their number, their shapes, how
-    many parameters sharing saves, the other parts that share them, and their names in the paper. Weights of different
-    layers that are alike have one row unless `full`."""
+    """Yields the rows of the weight table: the part that names the weights, parameters, shapes, parameters saved by
+    sharing, the other parts that share the weights, and the names in the paper. Corresponding weights of similar
+    layers have one row unless `full`."""
     alike = defaultdict[object, list[Weights]](list)
     for each in weights:
         form = Counter(_LAYER.sub("{}", place) for place in each.places)

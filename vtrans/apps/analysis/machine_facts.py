@@ -1,5 +1,5 @@
-"""The facts and problems that `vtrans doctor` reports. `python -m vtrans.apps.analysis.machine_facts` prints those of
-torch, which may be missing or crash, so it runs in a process of its own."""
+"""The facts and problems that `vtrans doctor` reports. torch may be missing or crash, so a separate process prints its
+facts: `python -m vtrans.apps.analysis.machine_facts`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VARIABLES = re.compile("CUDA|CXX|KMP|LD_PRELOAD|MALLOC|MKL|OMP|ONEDNN|PYTHONPATH
 
 
 def examine(requirements: Sequence[str], torch: Sequence[str] = TORCH) -> tuple[dict[str, str], list[str]]:
-    """Returns the facts of this machine, and why vtrans cannot be used. `torch` is what prints the facts of torch."""
+    """Returns the facts of this machine, and why vtrans cannot be used. The command `torch` prints torch's facts."""
     facts, problems = packages(requirements)
     facts |= {
         "Python": f"{platform.python_version()}, {platform.platform()}",
@@ -42,7 +42,7 @@ def examine(requirements: Sequence[str], torch: Sequence[str] = TORCH) -> tuple[
 
 
 def packages(requirements: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Returns the versions of packages, and what is wrong with them. Those of extras may be missing."""
+    """Returns the versions of packages, and the problems with them. Packages of extras may be missing."""
     versions, problems = {}, []
     for requirement in requirements:
         parts = re.match(r"([\w.-]+)(?:\[.*\])?>=([\w.]+)(?:; extra == .([\w-]+))?", requirement)
@@ -64,7 +64,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def torch_facts() -> dict[str, str]:
-    """Returns what torch finds, and what `auto` stands for on this machine."""
+    """Returns the devices that torch finds, and the meaning of `auto` on this machine."""
     import torch
 
     from vtrans.model.automatic import automatic_kernels, automatic_precision

@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The rows of one matrix with the largest cosine to the row of a subword, without that row."""
+    """The rows of one matrix with the largest cosine to the row of a subword, excluding that row."""
 
     places: tuple[str, ...]  # where the model uses the matrix
     id: int
@@ -52,7 +52,7 @@ class Neighbours:
 class Step:
     """One step of a translation: the subword that was chosen, and the rows most similar to the decoder's output.
 
-    The dot products are the logits. A rank is that of the chosen row among all rows; 1 is the most similar.
+    The dot products are the logits. A rank is the place of the chosen row among all rows; 1 is the most similar.
     """
 
     chosen: Row
@@ -66,8 +66,8 @@ class Step:
 def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Neighbours]:
     """Returns the `count` nearest rows by cosine, per matrix and subword of the word.
 
-    The matrices are the embeddings and the projection; one that several of them share is listed once. Raises InputError
-    for a blank word.
+    The matrices are the embeddings and the projection; a shared matrix is listed once. Raises InputError for a blank
+    word.
     """
     if not word.strip():
         raise InputError("`word` must not be blank.")
@@ -104,7 +104,7 @@ def steps(
         cosines_NV = (F.normalize(h_ND, dim=-1) @ F.normalize(model.projection.weight, dim=-1).T).float().cpu()
         cosines_NV[:, model.pad_id] = -torch.inf  # like its logit: padding is never predicted
         logprobs_NV = logits_NV.log_softmax(-1)
-    count, steps = min(count, len(vocab) - 1), []  # all rows but that of padding
+    count, steps = min(count, len(vocab) - 1), []  # all rows except padding
     for token, dots_V, cosines_V, logprobs_V in zip(best.tokens, logits_NV, cosines_NV, logprobs_NV, strict=True):
         both = (dots_V, cosines_V)
         rank_by_dot, rank_by_cosine = (int((values_V > values_V[token]).sum()) + 1 for values_V in both)

@@ -1,4 +1,4 @@
-"""The overlap of the subwords of two texts, before any training. The texts need not be parallel."""
+"""Subword overlap of two texts, measured before any training. The texts need not be parallel."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from vtrans.system.files import write_atomically
 from vtrans.text.words import has_spaces, words_in
 from vtrans.translate.translator import Translator
 
-MOST_STEPS = 6  # validations whose translations of a sentence are shown
+MOST_STEPS = 6  # validations shown per sentence
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 # Title, kind of record, key.
@@ -51,19 +51,19 @@ class ReportOptions:
     """The content of a report besides the records of the runs."""
 
     sentences: int = 3
-    """Validation sentences whose translations are followed through the training."""
+    """The number of validation sentences whose translations are shown over the training."""
     data: Path | None = None
-    """The data folder of the runs, for the overlap of its vocabulary; None leaves it out."""
+    """The data folder of the runs, for the vocabulary overlap; None omits the overlap."""
 
 
 def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, console: Console | None = None) -> None:
     """Writes the page about these run folders; the console shows the progress. Raises FileError for a folder that holds
-    no run, and InputError for a data folder that is not that of the runs."""
+    no run, and InputError if a run used another data folder."""
     write_atomically(out, report(histories(runs), options, console).encode())
 
 
 def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console | None = None) -> str:
-    """Returns the page. Raises InputError for a data folder that is not that of the runs."""
+    """Returns the page as HTML. Raises InputError if a run used another data folder."""
     title = ", ".join(run.name for run in runs)
     models = {run.name: _inspection(run) for run in runs}
     parts = (
@@ -80,7 +80,7 @@ def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console 
     )
     body = [f"<h1>Training report: {escape(title)}</h1>"]
     for part in (console or Console(quiet=True)).counted(parts, "writing the report", len(parts), "parts"):
-        body += part  # each is made as it is read
+        body += part  # consuming a generator makes its part
     style, script = ((files("vtrans.apps.analysis") / name).read_text("utf-8") for name in ("report.css", "report.js"))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -93,15 +93,15 @@ def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console 
 
 
 def _inspection(run: RunHistory) -> Inspection | None:
-    """Returns what the model of a run shows; None before the first checkpoint, and for a network of the user's, whose
+    """Returns the inspection of a run's model; None before the first checkpoint, and for a user-defined network, whose
     code a report never runs."""
     own = run.recipe.get("model", {}).get("network", ModelConfig.network) != ModelConfig.network
     return None if own or not run.run.steps() else Inspection.of(run.run.path)
 
 
 def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table with this name for screen readers. Columns whose cells look like numbers are aligned right. Cells
-    of type `Html` are not escaped."""
+    """Returns an HTML table with `name` as its label for screen readers. Columns of numbers are aligned right. Cells of
+    type `Html` are not escaped."""
     cells = [[cell if isinstance(cell, Html) else Html(escape(str(cell))) for cell in row] for row in rows]
     numeric = [all(_NUMBER.fullmatch(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
     marks = [' class="number"' if right else "" for right in numeric]
@@ -114,7 +114,7 @@ def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) ->
 
 
 def scrolled(name: str, content: str) -> str:
-    """Returns HTML in a region of this name that scrolls if the window is narrow. The keyboard can reach it."""
+    """Returns `content` in a labelled region that scrolls in a narrow window and is reachable by keyboard."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{content}</div>'
 
 
@@ -246,7 +246,7 @@ def _chosen_steps(run: RunHistory) -> list[int]:
 
 
 def marked(before: str, after: str) -> Html:
-    """Returns `after` as HTML in which words that `before` lacks are in <ins>, and words it has removed in <del>."""
+    """Returns `after` as HTML: words missing from `before` are in <ins>, and words removed from it in <del>."""
     old, new = words_in(before), words_in(after)
     if not old:
         return Html(escape(after))
@@ -317,8 +317,8 @@ def _overlap(models: Mapping[str, Inspection | None], data: Path | None) -> Iter
 def training_overlap(folder: Path, loaded: LoadedModel) -> Mapping[str, Any]:
     """Returns the vocabulary overlap from the report of the model's data folder.
 
-    Raises InputError for the folder of other data. An averaged model does not record its data, so only the vocabulary
-    is compared.
+    Raises InputError if the model was trained on other data. An averaged model does not record its data, so only the
+    vocabulary is compared.
     """
     data = DataFolder.open(folder)
     if (data.src_vocab.digest, data.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
@@ -347,7 +347,7 @@ def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:
 
 
 def _records(runs: Sequence[RunHistory]) -> Iterator[str]:
-    """Yields the figures of the validations as tables, for readers who cannot see the curves."""
+    """Yields the validation metrics as tables, for readers who cannot see the curves."""
     yield "<h2>Validations</h2>"
     for run in runs:
         rows = [

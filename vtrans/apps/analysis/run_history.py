@@ -20,7 +20,7 @@ MOST_POINTS = 400  # of a curve
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The records of a run, in order of their steps. `name` tells it from the other runs of a report. Training records
+    """The records of a run, ordered by step. `name` distinguishes it from the other runs of a report. Training records
     also have their `speed` in target tokens per second."""
 
     name: str
@@ -30,8 +30,8 @@ class RunHistory:
     recipe: Mapping[str, Mapping[str, Any]]
 
     def curve(self, kind: str, key: str) -> list[tuple[int, float]]:
-        """Returns the steps and the values of a figure in the training or validation records, without values that are
-        not finite. Of a long curve, it returns every n-th point, and the last one."""
+        """Returns the steps and the finite values of the metric `key` in the training or validation records. A long
+        curve is thinned to every n-th point and the last one."""
         records = self.train if kind == "train" else self.valid
         values = [(record["step"], record.get(key)) for record in records]
         points = [(step, float(value)) for step, value in values if value is not None and math.isfinite(value)]
@@ -39,7 +39,7 @@ class RunHistory:
 
     @property
     def best(self) -> Mapping[str, Any] | None:
-        """The validation that is best by the recipe's metric; the earlier of two equal ones."""
+        """The best validation by the recipe's metric; the earlier one in a tie."""
         metric = self.recipe.get("train", {}).get("best_metric", "bleu")
         scored = [record for record in self.valid if record.get(metric) is not None]
         return max(scored, key=lambda r: -r[metric] if metric == "nll" else r[metric], default=None)
@@ -67,7 +67,7 @@ def histories(runs: Sequence[Path]) -> list[RunHistory]:
             raise FileError(f"there is no run folder {path}; make one with `vtrans train`.")
         if not run.metrics.is_file():
             raise FileError(f"{path} has no metrics.jsonl; name a folder that `vtrans train` wrote.")
-        # A training may be writing to it.
+        # A running training may be writing to it.
         records = list(records_of(run.metrics.read_bytes(), run.metrics))
         train = [
             {**record, "speed": record["tgt_tokens"] / record["seconds"] if record["seconds"] > 0 else None}
@@ -82,7 +82,7 @@ def histories(runs: Sequence[Path]) -> list[RunHistory]:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """Returns the shortest ends of the paths that tell the runs apart."""
+    """Returns the shortest path suffixes that distinguish the runs."""
     parts = [path.resolve().parts for path in runs]
     if twice := next((path for i, path in enumerate(runs) if parts[i] in parts[:i]), None):
         raise InputError(f"`runs` must be different folders, got {twice} twice.")

@@ -1,10 +1,10 @@
 """Finds pairs that do not translate each other, by IBM model 1 learned from the text itself.
 
-The pairs are judged by models that were learned from other pairs, as are pairs that are damaged on purpose: shuffled
-ones, and ones of which a side was cut. A logistic regression tells the pairs from the damaged ones. As some of the
-pairs are damaged too, it is repeated with each pair weighted by the probability that it is sound (learning from
-positive and unlabelled examples, Elkan and Noto 2008). No threshold of a score is set: what is learned is the
-probability that a pair is damaged, which depends on the share of damaged pairs that the text seems to have.
+Each pair is judged by a model learned from other pairs. The same models judge pairs damaged on purpose: shuffled pairs,
+and pairs with one side cut. A logistic regression separates the text's pairs from the damaged ones. As some of the
+text's pairs are damaged too, it is repeated with each pair weighted by the probability that it is sound (learning from
+positive and unlabelled examples, Elkan and Noto 2008). The result is a probability of damage, not a score with a
+threshold; it depends on the estimated share of damaged pairs in the text.
 
 Legend: P pairs, K features, W weights of the regression.
 """
@@ -25,35 +25,35 @@ from vtrans.data.logistic import probability, regression
 from vtrans.data.store import TokenStore
 from vtrans.system.console import Console
 
-IDS = 1 << 18  # of words; rare ones that share an id do little harm
-STEM = 5  # characters of a word that count
-FOLDS = 4  # each quarter of the pairs is judged by models of the others
-NEIGHBOURS = 64  # successive pairs of a fold, which are often translations of one sentence
-LEARNED = 10_000_000  # cells from which a model is learned; more would take longer than all the rest
+IDS = 1 << 18  # word ids; collisions of rare words do little harm
+STEM = 5  # leading characters that identify a word
+FOLDS = 4  # each quarter of the pairs is judged by a model of the others
+NEIGHBOURS = 64  # consecutive pairs kept in one fold: they often translate the same sentence
+LEARNED = 10_000_000  # cells that a model learns from; more would take longer than all the rest
 SAMPLE = 20_000  # pairs that are damaged
-FEWEST_PAIRS = 1000  # pairs from which models can be learned
-FLOOR = 0.1  # the weight of a word's frequency beside the model
-FEATURES, RATIO = 12, 10  # the number of features, and the place of the ratio of the lengths
-DOUBT = 0.25  # the probability of damage from which on a pair is dropped: bad pairs harm more than good ones help
-# The share of pairs at each end of their lengths' ratios that damaged pairs need not be like. A cut changes the ratio,
-# so the text's own cut pairs are at its ends.
+FEWEST_PAIRS = 1000  # that a model needs
+FLOOR = 0.1  # interpolation weight of a word's frequency
+FEATURES, RATIO = 12, 10  # the number of features, and the index of the length ratio
+DOUBT = 0.25  # pairs are dropped above this probability of damage: bad pairs harm more than good ones help
+# Damaged pairs are not used if their length ratio is below this quantile of the text's ratios, or above its mirror
+# quantile. It is lower for cuts, which change the ratio: the text's own cut pairs are at the ends.
 ODD_RATIOS = {"misaligned": 0.005, "incomplete": 0.0005}
-ROUNDS, STEPS = 15, 2  # of weighting the pairs, and of Newton's method in each
+ROUNDS, STEPS = 15, 2  # of reweighting the pairs, and of Newton's method per round
 RIDGE = 1e-4
-FIRST_SHARE = 0.1  # of damaged pairs, at least, in the first round; half as much in each one after it
+FIRST_SHARE = 0.1  # minimum share of damaged pairs in the first round; halved in each later round
 QUANTILES = (0.3, 0.4, 0.5, 0.6)
 _BLOCK_PAIRS = 1 << 14  # pairs
 
 
 @lru_cache(1 << 16)
 def id_of(word: str) -> int:
-    """Returns the id of the beginning of a word."""
+    """Returns the id of a word, a hash of its first STEM characters."""
     return zlib.crc32(word[:STEM].encode()) % IDS
 
 
 def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Console) -> Iterator[tuple[str, Ints]]:
-    """Yields the rows among `rows` of a store of words that are misaligned, then those of the rest that are incomplete.
-    `folder` gets a file of 48 bytes per row."""
+    """Yields the rule "misaligned" with the rows that it drops from `rows`, then "incomplete" with further rows, four
+    times. `folder` gets a file of 48 bytes per row."""
     rng = np.random.default_rng(seed)
     features_PK = np.memmap(folder / "features", np.float32, "w+", shape=(len(rows), FEATURES))
     folds_P = np.arange(len(rows)) // NEIGHBOURS % FOLDS
@@ -72,7 +72,7 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
     for rule, parts in damaged:
         ours_PK = features_PK[ours[left_P[ours]]].astype(np.float64)
         theirs_PK = np.concatenate(parts)
-        # The damaged pairs must be like those that are still here.
+        # Apply the earlier rules to the damaged pairs too: they must resemble the remaining pairs.
         for doubtful in doubts:
             theirs_PK = theirs_PK[~doubtful(theirs_PK)]
         if len(ours_PK):
@@ -91,9 +91,9 @@ def _blocks(rows: Ints) -> Iterator[Ints]:
 
 
 def _features(judge: Judge, store: TokenStore, rows: Ints) -> Floats:
-    """Returns the features of some pairs [P, K]: for each side, how much more probable the other side makes its words
-    than their frequency (all, the first and the second half, in logarithms), the share of less probable ones, and the
-    largest sum of them in a row; the ratio of the lengths, and the smaller one."""
+    """Returns the features of some pairs [P, K]. Per side: the mean log-ratio of the words' probability given the other
+    side to their frequency (over all words, the first and the second half), the share of words that lose, and the
+    largest loss of consecutive words. Per pair: the log-ratio of the lengths, and the log of the smaller length."""
     lengths = [np.log(sizes.numpy()[rows]) for sizes in (store.src_lengths, store.tgt_lengths)]
     parts = [np.empty((0, RATIO))]
     for sides in judge.evidence(store, rows):
@@ -114,10 +114,10 @@ def _means(pair_X: Ints, position_X: Floats, ratio_X: Floats, size: int) -> Iter
 
 
 def _longest_loss(pair_X: Ints, loss_X: Floats, size: int) -> Floats:
-    """Returns the largest sum of losses of words in a row, of each pair [P]; 0 if no word has a loss."""
+    """Returns the largest sum of losses over consecutive words, per pair [P]; 0 if no word has a loss."""
     lengths_P = np.bincount(pair_X, minlength=size)
     begins_P = lengths_P.cumsum() - lengths_P
-    here_P, largest_P = np.zeros(size), np.zeros(size)  # of the words that end here, and of any
+    here_P, largest_P = np.zeros(size), np.zeros(size)  # sums that end here, and the maxima so far
     for k in range(lengths_P.max()):
         longer = np.flatnonzero(lengths_P > k)
         here_P[longer] = (here_P[longer] + loss_X[begins_P[longer] + k]).clip(min=0)
@@ -126,9 +126,9 @@ def _longest_loss(pair_X: Ints, loss_X: Floats, size: int) -> Floats:
 
 
 def _damaged(store: TokenStore, rows: Ints, rng: np.random.Generator) -> list[TokenStore]:
-    """Returns the pairs with the target of another one, and those of more than three words a side with only the first
-    or last 30% to 60% of one side. Each kind of these is a store of its own: damage that always has the same form is
-    frequent among the damaged pairs of its kind, but rare among all."""
+    """Returns the pairs with shuffled targets, then the pairs of more than three words per side with only the first or
+    last 30% to 60% of one side. Each of the five kinds of damage is a separate store, because each has typical features
+    that are frequent within its kind but rare among all."""
     joined = (store.joined(side, rows) for side in ("src", "tgt"))
     src, tgt = (np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in joined)
     order = rng.permutation(len(rows))
@@ -152,9 +152,9 @@ def _store(src: Sequence[NDArray[np.int32]], tgt: Sequence[NDArray[np.int32]]) -
 
 
 def doubts_of(pairs_PK: Floats, damaged_PK: Floats) -> Callable[[Floats], NDArray[np.bool_]]:
-    """Returns a function from features [P, K] to whether each pair is damaged with a probability of DOUBT [P].
+    """Returns a function from features [P, K] to whether each pair's probability of damage exceeds DOUBT [P].
 
-    `pairs_PK` are pairs of which an unknown share is damaged, and `damaged_PK` pairs that are.
+    An unknown share of `pairs_PK` is damaged; all of `damaged_PK` are.
     """
     if not len(pairs_PK) or not len(damaged_PK):
         return lambda features_PK: np.zeros(len(features_PK), bool)
@@ -175,9 +175,9 @@ def doubts_of(pairs_PK: Floats, damaged_PK: Floats) -> Callable[[Floats], NDArra
         weights_W = regression(inputs_PW, is_damaged_P, np.concatenate(parts), ridge_W, weights_W, STEPS)
         scores_P = inputs_PW @ weights_W
         ours_P, theirs_P = scores_P[: len(pairs_PK)], scores_P[len(pairs_PK) :]
-        # No more than the share of damage among the pairs that look more damaged than most damaged ones (Storey 2002).
+        # An upper bound: among damaged pairs, a share q scores above the quantile 1 - q (Storey 2002).
         share = min((ours_P > np.quantile(theirs_P, 1 - q)).mean() / q for q in QUANTILES)
-        # At first, more pairs are doubted, so that the regression does not learn to excuse them.
+        # Doubt more pairs in early rounds, so that the regression does not learn that they are sound.
         share = max(share, FIRST_SHARE / 2**number)
         odds = float(np.clip(share, 1e-4, 0.95)) / (1 - float(np.clip(share, 1e-4, 0.95)))
         sound_P = 1 - probability(ours_P, odds)

@@ -1,7 +1,7 @@
 """Cleans parallel text for `vtrans clean`: drops pairs by rules and by models learned from the text itself.
 
-The text is streamed from its files in several passes, and its words are kept on disk as numbers. Memory holds some 60
-bytes per pair, and half a gigabyte for the models and what they learn from.
+The text is streamed from its files in several passes, and its words are kept on disk as ids. Memory holds about 60
+bytes per pair, and half a gigabyte for the models and their training pairs.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from vtrans.text.lines import write_line, writing
 
 FORMAT, REVISION = "vtrans clean", 1
 REPORT_FILE, DROPPED_FILE = "clean.json", "dropped.tsv"
-SAMPLE = 10_000  # random pairs that show what is usual
-SAMPLED = 1000  # characters of their sides that are looked at
+SAMPLE = 10_000  # random pairs that the rules learn from
+SAMPLED = 1000  # characters read of each side
 EXAMPLES = 3  # per reason, in the report
-LEARNED = ("misaligned", "incomplete", "cross-entropy")  # the rules that compare pairs with damaged ones
+LEARNED = ("misaligned", "incomplete", "cross-entropy")  # rules that compare pairs with damaged ones
 _NAMES = tuple(RULES)
 
 Scorer = Callable[[Sequence[TextPair]], list[float]]
-"""Returns the dual conditional cross-entropy of pairs; nan for one that is too long to be scored."""
+"""Returns the dual conditional cross-entropy of each pair; nan for a pair too long to be scored."""
 
 
 def clean(options: CleanOptions, console: Console, scorer: Scorer | None = None) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _check_folder(out: Path, inputs: Sequence[Path], names: tuple[str, str], for
 
 
 def _inapplicable(options: CleanOptions, scorer: Scorer | None) -> dict[str, str]:
-    """Returns why rules that are wanted cannot be applied."""
+    """Returns the reason for each wanted rule that cannot be applied."""
     reasons = {
         rule: f"{package} is not installed; install it with {install_command('clean')}"
         for rule, package in PACKAGES.items()
@@ -136,12 +136,12 @@ def _inapplicable(options: CleanOptions, scorer: Scorer | None) -> dict[str, str
 
 
 class _Work:
-    """The pairs of a text, and why each is dropped. Row i of the words belongs to pair i; it is empty for a pair that
-    the first rules drop."""
+    """The pairs of a text, and why each is dropped. Row i of the words belongs to pair i, and is empty if one of the
+    single-pair rules drops it."""
 
     def __init__(self, corpus: Corpus, rules: Rules, folder: Path, pairs: int, seed: int, console: Console) -> None:
         self.corpus, self.rules, self.folder, self.seed, self.console = corpus, rules, folder, seed, console
-        self.reasons: NDArray[np.uint8] = np.zeros(pairs, np.uint8)  # 1 + the place in RULES
+        self.reasons: NDArray[np.uint8] = np.zeros(pairs, np.uint8)  # 1 + the index in RULES
         self.repaired: NDArray[np.bool_] = np.zeros(pairs, bool)
         self.keys: NDArray[np.uint64] = np.zeros(pairs, np.uint64)
         self.words = [Ragged(folder / "words", f"{side}_ids", f"{side}_offsets", "I32") for side in ("src", "tgt")]
@@ -174,7 +174,7 @@ class _Work:
         self.reasons[numbers] = 1 + _NAMES.index(rule)
 
     def _batches(self, what: str) -> Iterator[tuple[int, list[TextPair]]]:
-        """Yields the pairs in parts, each with the number of its first pair."""
+        """Yields batches of pairs, each after the index of its first pair."""
         with self.console.progress(what, len(self.reasons), "pairs") as counter:
             first = 0
             for batch in batches_of(itertools.chain.from_iterable(self.corpus.by_corpus())):
@@ -183,7 +183,7 @@ class _Work:
                 counter.advance(len(batch))
 
     def _apply_rules(self) -> None:
-        """Applies the rules that look at one pair; keeps the words and the keys of the pairs that are left."""
+        """Applies the single-pair rules; stores the words and the keys of the remaining pairs."""
         for first, batch in self._batches("applying the rules"):
             pairs = list[TextPair]()
             for number, original in enumerate(batch, first):
@@ -200,7 +200,7 @@ class _Work:
                 ragged.add(np.array([id for some in ids for id in some]), np.array([len(some) for some in ids]))
 
     def _left(self, first: int, batch: Sequence[TextPair]) -> list[TextPair]:
-        """Returns the pairs of a batch that are left, repaired. To find out which need it is most of the work."""
+        """Returns the remaining pairs of a batch, repaired. The flags `repaired` avoid a second, slow detection."""
         return [
             self.rules.read(*pair) if self.repaired[number] else pair
             for number, pair in enumerate(batch, first)
@@ -208,7 +208,7 @@ class _Work:
         ]
 
     def _drop_unlikely(self, scorer: Scorer) -> None:
-        """Drops the pairs that two models find unlikely, compared with pairs whose targets are shuffled."""
+        """Drops the pairs that two models find as unlikely as pairs with shuffled targets."""
         left, scores, shuffled = self.left, list[float](), list[float]()
         every = -(-len(left) // SAMPLE)
         for first, batch in self._batches("scoring the pairs"):

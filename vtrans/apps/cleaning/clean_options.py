@@ -28,7 +28,7 @@ RULES = {
     "incomplete": "a part of one side is unlikely to have a translation",
     "cross-entropy": "two models find the pair unlikely, or disagree",
 }
-"""The reasons for which a pair is dropped, in the order in which they are tried."""
+"""The rules that can drop a pair, in the order in which they are tried."""
 OPTIONAL = tuple(rule for rule in RULES if rule != "empty")
 
 
@@ -71,7 +71,7 @@ class CleanOptions:
     seed: int = number(1, 0, 2**63 - 1, "Seed of the choice of random pairs.", panel="Options")
 
     def checked(self) -> CleanOptions:
-        """Returns these options. Raises InputError for the first one that is not allowed."""
+        """Returns these options. Raises InputError for the first invalid one."""
         check_fields(self)
         for rule in self.without:
             if rule not in OPTIONAL:

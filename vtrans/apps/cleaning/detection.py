@@ -1,7 +1,7 @@
-"""Detects in which of some languages a text is.
+"""Detects the language of a text, given candidates.
 
-py3langid knows 140 languages and needs only numpy. Of 4,000 German and English sentences from Tatoeba, it names the
-language of 99.4% among all, and of every one between the two. lingua takes 18 seconds and 1.3 GB to load.
+py3langid knows 140 languages and needs only numpy. On 4,000 German and English sentences from Tatoeba, it is right for
+99.4% among all 140 languages and for 100% between the two. lingua takes 18 seconds and 1.3 GB to load.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-LONGEST = 2000  # characters of a text that are looked at
+LONGEST = 2000  # characters of a text that are read
 CANDIDATES = 3  # languages returned
-SERVED = 0.9  # prior probability that a text is in one of the languages that are asked for
+SERVED = 0.9  # prior probability that a text is in one of the requested languages
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ def is_known(code: str) -> bool:
 
 
 def probabilities(text: str, codes: Collection[str]) -> dict[str, float]:
-    """Returns the probability of each of these languages that the detector knows. There are none for a text without
-    letters, which could be in any language."""
+    """Returns the probability of each language in `codes` that the detector knows; empty for a text without letters,
+    which could be in any language."""
     if not any(character.isalpha() for character in text[:LONGEST]):
         return {}
-    likely: dict[str, float] = dict(detector().rank(text[:LONGEST]))  # if all languages were as frequent
+    likely: dict[str, float] = dict(detector().rank(text[:LONGEST]))  # with a uniform prior
     known = {code: base for code in codes if (base := code.partition("-")[0]) in likely}
     if not known:
         return {}
     served = set(known.values())
-    # By Bayes' rule: a short text is probably in a language that is expected.
+    # Bayes' rule: a short text is probably in one of the requested languages.
     frequencies = {True: SERVED / len(served), False: (1 - SERVED) / max(len(likely) - len(served), 1)}
     weights = {base: probability * frequencies[base in served] for base, probability in likely.items()}
     total = math.fsum(weights.values())
@@ -56,9 +56,9 @@ def probabilities(text: str, codes: Collection[str]) -> dict[str, float]:
 
 
 def detect(text: str, codes: Collection[str]) -> list[Detection]:
-    """Returns the most probable of these languages, best first: at least one and at most three.
+    """Returns the one to three most probable languages in `codes`, best first.
 
-    A text without letters, such as a number, could be in any language: the first of `codes`, with confidence 0.
+    For a text without letters, such as a number, returns the first of `codes` with confidence 0.
     """
     detections = [Detection(code, round(100 * value, 1)) for code, value in probabilities(text, codes).items()]
     detections.sort(key=lambda detection: -detection.confidence)

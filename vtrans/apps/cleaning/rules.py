@@ -1,4 +1,4 @@
-"""The rules of `vtrans clean` that look at one pair of lines, and how they learn from a sample what is usual."""
+"""The rules of `vtrans clean` that look at a single pair of lines, with norms learned from a sample."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from vtrans.data.preparation.encode import TextPair, hash_of
 from vtrans.data.preparation.writing_systems import script_of
 from vtrans.text.languages import UNSPACED
 
-SHORT = 30  # characters of the longer side, scaled by the usual ratio, up to which any ratio of lengths is usual
-REPEATED, LONGEST_PHRASE = 4, 6  # times in a row that count as a repetition, and the words of what is repeated
-USUAL = 0.1  # the share of the letters of a side from which on a script belongs to it
-UNLIKELY = 0.25  # the probability of its language below which a line is dropped
+SHORT = 30  # up to this length of the longer side, scaled by the usual ratio, any length ratio is allowed
+REPEATED, LONGEST_PHRASE = 4, 6  # consecutive occurrences that count as repetition; words in the phrase
+USUAL = 0.1  # minimum share of a side's letters for a script to be usual there
+UNLIKELY = 0.25  # a line is dropped if its language is less probable than this
 PACKAGES = {"mojibake": "ftfy", "language": "py3langid"}
 """The packages of the extra `clean` that rules need."""
 
@@ -43,21 +43,21 @@ def words_of(line: str) -> list[str]:
 
 
 def bare(line: str) -> str:
-    """Returns the letters and digits of a line, case-folded, with a space for whatever separates them; the line itself
-    if it has none."""
+    """Returns the letters and digits of a line, case-folded, with one space for anything between; the line itself if it
+    has none."""
     return _OTHER.sub(" ", line.casefold()).strip() or line.strip()
 
 
 @lru_cache(16)
 def _is_misread(line: str) -> bool:
-    """Returns whether ftfy thinks that a line was decoded wrongly. It leaves other lines as they are."""
+    """Returns whether ftfy finds a line wrongly decoded."""
     from ftfy.badness import is_bad
 
     return not line.isascii() and bool(is_bad(line))
 
 
 def repaired(line: str) -> str:
-    """Returns a line with the characters that ftfy recognizes as wrongly decoded decoded again."""
+    """Returns a line with the wrongly decoded characters that ftfy recognizes repaired."""
     from ftfy import fix_encoding
 
     return fix_encoding(line) if _is_misread(line) else line
@@ -68,14 +68,14 @@ def _spoilt(line: str) -> bool:
 
 
 class Rules:
-    """The rules that are applied to each pair, all but `skipped` and those that the options leave out. `sample` are
-    random pairs of the text, most of them in order."""
+    """The rules applied to each pair, except `skipped` ones and those that the options exclude. `sample` has random
+    pairs of the text, most of them sound."""
 
     def __init__(self, options: CleanOptions, skipped: Collection[str], sample: Sequence[TextPair]) -> None:
         skipped = {*skipped, *options.without}
         self.options, self.repairs, self.languages = options, "mojibake" not in skipped, options.languages()
         self.ratio = statistics.median(len(tgt) / len(src) for src, tgt in sample)
-        """The usual length of a target, in lengths of its source."""
+        """The median ratio of target length to source length, in characters."""
         self.scripts = [_scripts(pair[side] for pair in sample) for side in (0, 1)]
         """The usual scripts of each side."""
         rules: dict[str, Callable[[str, str], bool]] = {
@@ -94,7 +94,7 @@ class Rules:
         self._rules = [(name, rule) for name, rule in rules.items() if name not in skipped]
 
     def read(self, src: str, tgt: str) -> tuple[str, str]:
-        """Returns a pair, repaired unless the rule mojibake is left out."""
+        """Returns a pair, repaired unless the rule mojibake is excluded."""
         return (repaired(src), repaired(tgt)) if self.repairs else (src, tgt)
 
     def reason(self, src: str, tgt: str) -> str | None:
@@ -125,13 +125,13 @@ class Rules:
 
 
 def _scripts(lines: Iterable[str]) -> list[str]:
-    """Returns the scripts to which at least USUAL of the letters belong."""
+    """Returns the scripts that have at least a share USUAL of the letters."""
     counts = Counter(_script(character) for line in lines for character in line if character.isalpha())
     return sorted(name for name, n in counts.items() if n >= USUAL * counts.total())
 
 
 def _numbers_differ(src: str, tgt: str) -> bool:
-    """Returns whether both sides have numbers, and not the same ones: their order and separators differ by language."""
+    """Returns whether both sides have numbers, but different ones; order and separators may differ by language."""
     ours, theirs = (
         ["".join(str(int(digit)) for digit in number) for number in _NUMBER.findall(line)] for line in (src, tgt)
     )
@@ -147,7 +147,7 @@ def _repeats(src: str, tgt: str) -> bool:
 
 
 def repetitions(line: str) -> int:
-    """Returns how often the most repeated phrase of a line follows itself, 1 if none does. Marks do not count."""
+    """Returns the largest number of consecutive occurrences of a phrase, at least 1. Punctuation is ignored."""
     words, most = [word for word in words_of(line) if word[0].isalnum()], 1
     for size in range(1, min(LONGEST_PHRASE, len(words) // 2) + 1):
         run = 0
@@ -158,7 +158,7 @@ def repetitions(line: str) -> int:
 
 
 def markup(line: str) -> set[str]:
-    """Returns the names of the HTML elements of a line, and its entities."""
+    """Returns the names of a line's HTML elements, and its entities."""
     if "<" not in line and "&" not in line:
         return set()
     return {tag or entity for tag, entity in _MARKUP.findall(line.lower())}

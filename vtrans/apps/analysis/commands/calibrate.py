@@ -1,4 +1,4 @@
-"""`vtrans calibrate`: what the confidence of translations is computed from."""
+"""`vtrans calibrate`: fits the confidence of translations."""
 
 from __future__ import annotations
 

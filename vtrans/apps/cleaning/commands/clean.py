@@ -55,7 +55,7 @@ def clean(
 def scorer_of(forward: Path, backward: Path, languages: Languages | None, console: Console) -> Scorer:
     """Returns a function that scores pairs: the difference of the two cross-entropies per subword, plus their mean.
 
-    Raises InputError if a model was trained on other languages, or on these in the other direction.
+    Raises InputError if a model was trained on other languages or in the opposite direction.
     """
     from vtrans.translate.loading import load
 
