@@ -1,5 +1,7 @@
-"""The documents that `vtrans translate` translates: which files are read and written. If any of them is broken, none is
-written. And its memory: the translations of documents, or the file of `vtrans serve`."""
+"""Documents and memories of `vtrans translate`: which files are read and written.
+
+If one document is damaged, none is written. A memory is documents with translations, or a file of `vtrans serve`.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,13 @@ if TYPE_CHECKING:
 
 NEEDED = ("markdown_it", "polib", "rapidfuzz", "turbohtml")  # the extra `documents`
 LARGEST_DOCUMENT = 1 << 28  # bytes of a file
-BUNDLE = 1000  # sentences of documents that are translated together, if there are so many
+BUNDLE = 1000  # minimum number of new sentences to translate at once, if there are enough
 SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True)
 class Documents:
-    """How documents are read."""
+    """Options for reading documents."""
 
     PANEL: ClassVar[str] = "Documents"
 
@@ -59,8 +61,8 @@ class Documents:
     )
 
     def check(self, files: Sequence[Path], lines: Sequence[Any]) -> None:
-        """Raises InputError for an option of documents without a document, and for one of lines with a document.
-        `lines` are the options of lines: only `output` belongs to documents, too."""
+        """Raises InputError for a document option without documents, and for a line option with documents. `lines` are
+        the option groups for lines; only their `output` also applies to documents."""
         for options in [*lines] if files else [self]:
             for name, key in keys_of(type(options)).items():
                 if name != "output" and getattr(options, name) != getattr(type(options), name):
@@ -72,9 +74,9 @@ class Documents:
     def targets(
         self, files: Sequence[Path], output: Path | None, others: list[tuple[str, Path | None]]
     ) -> dict[Path, Path | None]:
-        """Returns where each document is written; None: stdout. Of a folder, those are documents whose names have the
-        ending of a format, but no tables; with `column`, those are its tables. Raises InputError if a result would
-        replace a document, another result, or one of the other files, which have flags."""
+        """Returns the output file of each document; None means stdout. A folder stands for the documents in it, except
+        tables; with `column`, only for the tables. Raises FileError for a missing file or an empty folder, and
+        InputError if a result would replace a document, another result, or one of `others` (flag and file)."""
         from vtrans.apps.documents.files import FORMATS, TABLES
         from vtrans.storage.run_folder import shipped_models
 
@@ -113,7 +115,7 @@ class Documents:
         return targets
 
     def ending(self, file: Path) -> str:
-        """Returns the ending that tells the format of a document. Raises InputError if there is no such format."""
+        """Returns the ending that gives the format of a document. Raises InputError for an unknown format."""
         from vtrans.apps.documents.files import FORMATS
 
         ending = f".{self.format}" if self.format else file.suffix.lower()
@@ -130,7 +132,7 @@ class Documents:
         return kept and output is not None and output.is_file() and output.stat().st_size > 0
 
     def opened(self, file: Path, output: Path | None, source: str, target: str) -> Opened:
-        """Returns a document that is read for translation between languages. Raises InputError for a broken one."""
+        """Opens a document for translation from `source` to `target`. Raises InputError for a damaged one."""
         from vtrans.apps.documents.document import Filling
         from vtrans.apps.documents.files import TABLES, open_file
 
@@ -152,8 +154,8 @@ def check_packages(purpose: str) -> None:
 
 
 def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
-    """Yields the files of a folder whose names have one of the endings, or all files without endings. Hidden files and
-    folders are left out, and so are other files with the ending of a format, such as TypeScript beside Qt's."""
+    """Yields the files in a folder whose names have one of the endings; all files if `endings` is empty. Skips hidden
+    files and folders, and files of other kinds, such as TypeScript, which has the ending of Qt's files."""
     from vtrans.apps.documents.files import ROOTS
 
     for path in sorted(folder.rglob("*")):
@@ -165,14 +167,14 @@ def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
 
 
 def content_of(file: Path) -> bytes:
-    """Returns the content of a document, or its beginning if it is too large."""
+    """Returns the content of a document, at most LARGEST_DOCUMENT + 1 bytes."""
     with open_bytes(file) as stream:
         return stream.read(LARGEST_DOCUMENT + 1)
 
 
 @contextmanager
 def named(file: Path) -> Iterator[None]:
-    """Names the document in which a DocumentError occurs."""
+    """Adds the name of the document to a DocumentError."""
     try:
         yield
     except DocumentError as error:
@@ -180,8 +182,8 @@ def named(file: Path) -> Iterator[None]:
 
 
 def take(source: Path, collector: PairCollector) -> None:
-    """Takes the translations of a document, or of those in a folder. Raises FileError if there is none, and InputError
-    if it has no translations that can be used."""
+    """Collects the translations of a document, or of the documents in a folder. Raises FileError if there is no
+    document, and InputError if no translation is usable."""
     from vtrans.apps.documents.pairs import ENDINGS
 
     for file in documents_in(source, ENDINGS) if source.is_dir() else [source]:
@@ -195,8 +197,8 @@ def take(source: Path, collector: PairCollector) -> None:
 
 
 class Written:
-    """The documents that a run has written to a folder. While some are missing, a hidden file in the folder lists the
-    others, and the same command does not translate them again."""
+    """Record of the documents written to a folder. Until all are written, a hidden file in the folder lists them, and
+    the same command skips them."""
 
     def __init__(self, folder: Path, command: str) -> None:
         self._path = folder / ".vtrans-documents.json"
@@ -208,18 +210,18 @@ class Written:
                 self._digests = seen["documents"]
 
     def has(self, file: Path, target: Path | None) -> bool:
-        """Returns whether an earlier run has translated this document, which has not changed since."""
+        """Returns whether an earlier run translated this document and it has not changed since."""
         known = self._digests.get(str(file))
         return known is not None and known == file_sha256(file) and target is not None and target.is_file()
 
     def add(self, file: Path) -> None:
-        """Notes that a document is written."""
+        """Records that a document is written."""
         self._digests[str(file)] = file_sha256(file)
         record = {"command": self._command, "documents": self._digests}
         write_atomically(self._path, json.dumps(record).encode())
 
     def finish(self) -> None:
-        """Forgets the documents, as all are written."""
+        """Deletes the record: all documents are written."""
         self._path.unlink(missing_ok=True)
 
 
@@ -232,9 +234,9 @@ def translate_files(
     console: Console,
     written: Written | None,
 ) -> None:
-    """Translates documents with copies of this process if that is faster, writes each when it is finished, and reports
-    how it went. `written` are those that an earlier run has written to the folder. Raises VtransError if some of
-    several cannot be written."""
+    """Translates documents, in worker processes if that is faster, writes each one when it is finished, and reports the
+    counts. `written` records the documents that earlier runs wrote to the folder. Raises VtransError if some of several
+    documents cannot be written."""
     from vtrans.apps.documents.document import FilledDocument
     from vtrans.apps.documents.translating import Lines
 
@@ -294,7 +296,7 @@ def _write(target: Path | None, content: bytes) -> None:
 
 
 def _languages(translator: Translator, to: str | None) -> Languages:
-    """Returns the languages of the translations: English, and an empty code, if they are not known."""
+    """Returns the source language (English if unknown) and the target language (empty if unknown)."""
     pairs = [pair for pair in translator.engine.languages if to in (None, pair.tgt)]
     src = pairs[0].src if pairs else "en"
     tgts = {pair.tgt for pair in pairs}
@@ -304,7 +306,7 @@ def _languages(translator: Translator, to: str | None) -> Languages:
 def _answers(
     translator: Translator, options: TranslateOptions, division: Division, counter: Counter, groups: Groups
 ) -> Answers:
-    """Translates groups of lines: those with and those without word alignments."""
+    """Translates the groups of lines with and without word alignments."""
     from vtrans.translate.stream import translate_windows, workers_for
 
     answers: dict[Line, Nbest] = {}
@@ -319,7 +321,7 @@ def _answers(
 
 
 def _nbests(lines: Sequence[Line], options: TranslateOptions) -> list[Nbest]:
-    """Returns what documents need of the translations of lines."""
+    """Returns the n-best list of each line."""
     from vtrans.apps.documents.document import Translated
 
     return [[Translated(t.text, t.alignment) for t in line.translations] for line in lines]
@@ -329,8 +331,8 @@ def _nbests(lines: Sequence[Line], options: TranslateOptions) -> list[Nbest]:
 
 
 def remembered(path: Path, languages: Languages) -> Remembered:
-    """Returns the translations in these languages of a memory: a file of `vtrans serve`, a document with translations,
-    or a folder of those. An empty language means any. Raises FileError or InputError if there are none."""
+    """Loads the translations in these languages from a file of `vtrans serve`, a document with translations, or a
+    folder of such documents. An empty language means any. Raises FileError or InputError if there are none."""
     check_packages("`memory`")
     from vtrans.apps.documents.memory import Memory
     from vtrans.apps.documents.pairs import ENDINGS, PairCollector

@@ -1,7 +1,7 @@
-"""The data of a service's clients in an SQLite file: corrections, glossaries, and how much was translated.
+"""The data of a service's clients in an SQLite file: corrections, glossaries, and translated characters per month.
 
-A change survives a kill of the process and, if the file is `durable`, of the machine. All rows belong to an owner: the
-client that has added them, or everyone if the owner is empty.
+A change survives a killed process and, if the file is `durable`, a power failure. Each row belongs to an owner: the
+client that added it, or everyone if the owner is empty.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES = (
 class Database:
     """The database file. It is created if it does not exist, unless it `must_exist`; without a path, the data stays in
     memory. If it is `durable`, a change is on the disk when `change` returns, which takes some milliseconds. Several
-    threads may use it. Raises FileError for a file that is not a memory, and if it cannot be read or written."""
+    threads may use it. Raises FileError if the file is not a memory, or cannot be read or written."""
 
     def __init__(self, path: Path | None, *, must_exist: bool = False, durable: bool = True) -> None:
         self.path, self._lock = path, RLock()
@@ -56,7 +56,7 @@ class Database:
                 self._file.execute(table)
 
     def change(self, statement: str, *values: str | int) -> None:
-        """Executes a statement of SQL with its values."""
+        """Executes an SQL statement with its values."""
         with self._explained():
             self._file.execute(statement, values)
 

@@ -37,9 +37,9 @@ class Translated:
 
 @dataclass(frozen=True)
 class Filling:
-    """How the entries of a file are filled: the languages, if they are known, and whether also those that are filled
-    already. `existing` is the content of an earlier translation, and `earlier` its text. `columns` are those of a
-    table."""
+    """How the entries of a file are filled. `source` and `target` are language codes, empty if unknown. With
+    `overwrite`, entries that have a translation are filled, too. `existing` is the content of an earlier translation,
+    `earlier` its text, and `columns` the chosen columns of a table."""
 
     target: str = ""
     overwrite: bool = False
@@ -50,7 +50,7 @@ class Filling:
 
 
 class Document(Protocol):
-    """A text whose sentences are translated as lines. `aligned` says which of them need word alignments."""
+    """A text whose sentences are translated as lines. `aligned` says which lines need word alignments."""
 
     lines: list[str]
     aligned: list[bool]
@@ -60,7 +60,7 @@ class Document(Protocol):
 
 
 class PlainDocument:
-    """Text without markup. With `aligned`, its words can be linked to those of its translation."""
+    """Text without markup. `aligned` asks for the word alignments that `links` needs."""
 
     def __init__(self, text: str, language: str, aligned: bool = False, splitting: Splitting = "lines") -> None:
         self._split = split_sentences(text, language, splitting)
@@ -71,7 +71,7 @@ class PlainDocument:
         return self._split.joined([translation.text for translation in translations])
 
     def links(self, translations: Sequence[Translated]) -> list[tuple[int, int, int, int]]:
-        """Returns the linked words: the begin and end of each in the text, and in the translated text."""
+        """Returns each alignment link as character offsets: source begin, source end, target begin, target end."""
         sources, targets = self._words(self.lines), self._words([translation.text for translation in translations])
         linked = []
         for src, tgt, translation in zip(sources, targets, translations, strict=True):
@@ -80,7 +80,7 @@ class PlainDocument:
         return linked
 
     def confidences(self, translations: Sequence[Translated]) -> list[tuple[int, int, float]]:
-        """Returns the begin, the end and the confidence of the words of the translated text that have one."""
+        """Returns the begin, end and confidence of each word of the translated text that has a confidence."""
         rated = []
         for words, translation in zip(self._words([t.text for t in translations]), translations, strict=True):
             if translation.word_confidences:
@@ -89,7 +89,7 @@ class PlainDocument:
         return rated
 
     def _words(self, lines: Sequence[str]) -> Iterator[list[tuple[int, int]]]:
-        """Yields where the words of each line begin and end in the text that consists of these lines."""
+        """Yields, per line, the begin and end of its words in the text that these lines make up."""
         for place, line in zip(self._split.begins(lines), lines, strict=True):
             yield [(place + match.start(), place + match.end()) for match in WORD.finditer(line)]
 
@@ -113,9 +113,9 @@ def filled_slot(begin: int, end: int, text: str) -> Slot:
 
 
 class FilledDocument:
-    """A text with slots, in order. Everything outside them stays as it is, and so does a slot with a line that has no
-    translation. `kind` is that of the strings. `left` counts strings that cannot be translated; slots whose
-    translations are refused are added."""
+    """A text with slots, in order. Text outside the slots stays unchanged, and so does a slot with an untranslated
+    line. `kind` is the kind of the strings. `left` counts strings that cannot be translated; `joined` adds the slots
+    that refuse their translations."""
 
     def __init__(self, text: str, slots: Sequence[Slot], kind: Kind = "text", left: int = 0) -> None:
         self._text, self.slots, self._kind, self.left = text, list(slots), kind, left
@@ -155,8 +155,8 @@ class FilledDocument:
 
 
 class MarkedDocument:
-    """Text with tags. The items' `raw` parts are the document. `label` is the text with its accelerator, if it has one.
-    `escape_inner` escapes texts inside tags, such as attributes, if they are escaped differently."""
+    """Text with tags. The items' joined `raw` parts are the document. `label` is the text with its accelerator, if any.
+    `escape_inner` escapes text inside tags, such as attributes; the default is `escape`."""
 
     def __init__(
         self,
@@ -173,8 +173,7 @@ class MarkedDocument:
         held = [item for item in items if item.kind == "atom" or item.inner]
         self.atoms = [item.raw for item in held]
         self.mark = _free_mark(items) if held else ""
-        # The text of an atom is its number between two marks, which also stands for the tags of a part with a text of
-        # its own.
+        # An atom is replaced by its number between two marks, and so are the tags of a part with a text of its own.
         marks = (f"{self.mark}{number}{self.mark}" for number in count())
         items = [_with_mark(item, next(marks)) if item.kind == "atom" or item.inner else item for item in items]
         self._parts = [
@@ -194,7 +193,7 @@ class MarkedDocument:
             self.aligned += inner.aligned
 
     def replaced(self, text: str, atoms: Sequence[str]) -> str:
-        """Returns a text with these strings in place of its numbers between marks."""
+        """Replaces each marked number in a text by the atom of that number."""
         if not self.mark:
             return text
         found = re.split(f"{self.mark}([0-9]+){self.mark}", text)
@@ -202,8 +201,8 @@ class MarkedDocument:
         return "".join(found)
 
     def known(self, known: Known, kind: Kind) -> str | None:
-        """Returns a memory's translation of this string or, if it has no tags, of all its sentences. Ambiguous ones do
-        not count."""
+        """Returns the memory's translation of this string or, if it has no tags, of all its sentences; None if one is
+        missing or ambiguous."""
         whole = known(self.raw, kind, sure=True)
         if self.label and (labelled := known(self.label, sure=whole is None)) is not None:
             return labelled
@@ -214,8 +213,8 @@ class MarkedDocument:
         return self.joined([Translated(text) for text in sentences]) if found else None
 
     def paired_lines(self, target: MarkedDocument) -> tuple[list[str], list[str]] | None:
-        """Returns the lines of this string and those of its translation, with the same marks for the same placeholders;
-        None if these differ."""
+        """Returns the lines of this string and of its translation, with equal marks for equal placeholders; None if the
+        placeholders differ."""
         if Counter(self.atoms) != Counter(target.atoms):
             return None
         places = defaultdict[str, deque[str]](deque)
@@ -225,7 +224,7 @@ class MarkedDocument:
         return self.lines, [target.replaced(line, atoms) for line in target.lines]
 
     def unchanged(self) -> str:
-        """Returns the text as it is written if no line is changed by its translation."""
+        """Returns the text as written when each line is its own translation."""
         return self.joined([Translated.unchanged(line) for line in self.lines])
 
     def joined(self, translations: Sequence[Translated]) -> str:
@@ -243,7 +242,7 @@ class MarkedDocument:
 
 
 def _with_mark(item: Item, mark: str) -> Item:
-    """Returns an atom as the text of its mark, or a part with a text of its own whose raw text is its mark."""
+    """Returns an atom as text, or a part with a text of its own in its own kind, written as the mark."""
     return Item("text", mark, mark) if item.kind == "atom" else replace(item, raw=mark, inner=())
 
 
@@ -257,8 +256,8 @@ def _free_mark(items: Sequence[Item]) -> str:
 
 
 class HtmlDocument(MarkedDocument):
-    """HTML. Its element <html>, if any, gets the direction of the translation if that differs. Its attribute `lang`, if
-    any, becomes the target language if that is known."""
+    """HTML. The tag <html>, if any, gets the translation's text direction if it differs from the source's. Its
+    attribute `lang`, if any, becomes the target language if known."""
 
     target = ""
 
@@ -285,11 +284,11 @@ def html_document(
     ignored: Collection[str] = (),
     splitting: Splitting = "sentences",
 ) -> Document:
-    """Returns HTML, a document or a part of one, in which the elements of the ignored names stay as they are."""
+    """Reads HTML, a document or a fragment. Elements whose lower-case names are `ignored` stay unchanged."""
     document = HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting, escape_inner=escape_value)
     document.target = filling.target
     return document
 
 
 READERS: dict[str, Callable[[str, str], Document]] = {"text": PlainDocument, "html": html_document}
-"""How a text of each format is read, given its language."""
+"""The reader of each format, called with a text and its language."""

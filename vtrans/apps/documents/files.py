@@ -34,18 +34,18 @@ from vtrans.system.errors import DocumentError, DocumentSizeError
 from vtrans.text.languages import base
 from vtrans.text.lines import converted, marked_encoding, unmarked_encoding
 
-MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
+MOST_UNPACKED = 10  # maximum size of an unpacked zip file, in multiples of the size limit
 MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
 TABLES = (".csv", ".tsv")
-ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if others with its ending have another format
+ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # bytes that a file must contain if other formats share its ending
 # Endings of files of strings, whose existing translations are completed.
 COMPLETED = (".json", ".arb", ".xml", ".strings", ".properties", ".resx", ".po", ".pot", *XLIFF_ENDINGS, ".ts")
 MARK = "\ufeff"  # the byte order mark
-# An encoding that is declared must read it likewise, as the declaration was read as ASCII. `idna` and `unicode_escape`,
-# which only Python has, do not.
+# The declaration of an encoding is read as ASCII, so the encoding must decode these bytes as ASCII does. `idna` and
+# `unicode_escape`, which only Python has, do not.
 ASCII = bytes(range(0x20, 0x7F)).replace(b"\\", b"\\u0041")
-# What a file is, and what Python does with characters that its encoding lacks: they become `&#8364;` in HTML and XML.
+# Python's error handler for characters that a file's encoding lacks: HTML and XML get references such as `&#8364;`.
 KINDS = {"text": "strict", "html": "xmlcharrefreplace", "xml": "xmlcharrefreplace"}
 
 _WORD_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
@@ -58,7 +58,7 @@ _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError
 
 @dataclass(frozen=True)
 class Opened:
-    """The texts of a file, how they are read as documents, and how the translated texts are written as a file."""
+    """The texts of a file, the reader of a text as a document, and the writer of the translated texts as a file."""
 
     texts: list[str]
     read: Callable[[str, str], Document]
@@ -66,14 +66,14 @@ class Opened:
 
 
 Open = Callable[[bytes, int, Filling], Opened]
-"""Opens the content of a file that may unpack to that many bytes."""
+"""Opens a file, given its content, the maximum size when unpacked in bytes, and how entries are filled."""
 
 
 def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling()) -> Opened:
-    """Opens a file in the format that its name's ending tells. `limit` is the maximum size in bytes.
+    """Opens a file in the format that its name's ending gives. `limit` is the maximum size in bytes.
 
-    Raises DocumentError for another ending, a damaged file, or one that unpacks to more than MOST_UNPACKED times the
-    limit.
+    Raises DocumentError for an unknown ending, or an empty or damaged file, and DocumentSizeError for a file larger
+    than the limit, or one that unpacks to more than MOST_UNPACKED times the limit.
     """
     ending = PurePath(name.lower()).suffix
     if ending not in FORMATS:
@@ -93,9 +93,9 @@ def _text(
     named: Callable[[str], list[tuple[str, str]]] = lambda text: [],
     copies: bool = False,
 ) -> Open:
-    """Returns how a file that is a text of one of the KINDS is opened: `encoding` returns its encoding. Its byte order
-    mark and line ends stay. `named` returns pairs of languages that the file names, empty where it names none. Those
-    of an earlier translation are the same; one of `copies` names its own where the file names the source."""
+    """Returns the opener of a text file of one of the KINDS. `encoding` returns its encoding. The byte order mark and
+    line ends stay. `named` returns the language pairs that the file names; an unnamed language is empty. An earlier
+    translation must name the same languages; with `copies`, it names its own where the source file names the source."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
         text, encoded = _decoded(content, encoding(content), kind)
@@ -113,7 +113,7 @@ def _text(
 
 
 def _check_languages(named: tuple[str, str], filling: Filling, what: str = "file") -> None:
-    """Raises DocumentError for a file in other languages than those of the translations."""
+    """Raises DocumentError if a file names other languages than the translations have."""
     ours = filling.source, filling.target
     both = [(base(theirs.replace("_", "-")), base(mine)) for theirs, mine in zip(named, ours, strict=True)]
     if any(theirs and mine and theirs != mine for theirs, mine in both):
@@ -125,7 +125,7 @@ def _check_languages(named: tuple[str, str], filling: Filling, what: str = "file
 
 
 def _zipped(is_text: Callable[[str], object], read: Callable[..., Document]) -> Open:
-    """Returns how a zip file with XML inside is opened; `is_text` says which members have text."""
+    """Returns the opener of a zip file with XML members. `is_text` says which members contain text."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
         members = _members(content, most)
@@ -152,7 +152,7 @@ def _zipped(is_text: Callable[[str], object], read: Callable[..., Document]) -> 
 
 
 def _xlsx(content: bytes, most: int, filling: Filling) -> Opened:
-    """Opens an .xlsx file. The names of the columns of its tables stay: formulas use them."""
+    """Opens an .xlsx file. The column names of its tables stay, because formulas use them."""
     # Only read for names: a name that is not UTF-8 names no column.
     tables = (data.decode(errors="replace") for info, data in _members(content, most) if "/tables/" in info.filename)
     kept = {name for table in tables for name in _COLUMN.findall(table)}
@@ -160,7 +160,7 @@ def _xlsx(content: bytes, most: int, filling: Filling) -> Opened:
 
 
 def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
-    """Returns the members of a zip file, in order. No member has more bytes than the directory says."""
+    """Returns the members of a zip file, in order. zipfile reads no more of a member than the directory states."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as file:
             infos = file.infolist()
@@ -177,9 +177,9 @@ def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
 
 
 def _decoded(content: bytes, codec: str, kind: str) -> tuple[str, Callable[[str], bytes]]:
-    """Returns the text of a file without its byte order mark, and how another text is encoded in its place, which reads
-    XML again first. A byte order mark of UTF-16 counts more than `codec`. Raises DocumentError for a text that its
-    encoding would write in other bytes."""
+    """Returns the text of a file without its byte order mark, and the encoder of the translated text, which checks that
+    XML is still well-formed. A UTF-16 byte order mark overrides `codec`. Raises DocumentError if the text would not
+    encode to the same bytes."""
     codec = marked_encoding(content) or codec
     try:
         if b"\0" not in content and ASCII.decode(codec, "replace") != ASCII.decode():

@@ -1,6 +1,6 @@
-"""A memory of corrected translations, which are used again.
+"""A memory of corrected translations, for reuse.
 
-A correction is on the disk when `add` returns. The latest one of a text by the same owner holds.
+A correction is on disk when `add` returns. It replaces an earlier one of the same text by the same owner.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 class Memory:
-    """The corrections in a file, which is made if it does not exist, unless it `must_exist`. Several threads may use
-    it. Raises FileError for a file that is not a memory, and if it cannot be read or written."""
+    """The corrections in a file, which is created if missing, unless it `must_exist`. Several threads may use it.
+    Raises FileError if the file is not a memory, or cannot be read or written."""
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path, self.file = path, Database(path, must_exist=must_exist)
@@ -33,15 +33,15 @@ class Memory:
             raise
 
     def add(self, languages: Languages, source: str, translation: str, owner: str = "") -> None:
-        """Adds a correction, or replaces that of the same text."""
+        """Adds a correction, or replaces the owner's correction of the same text."""
         statement = "INSERT OR REPLACE INTO corrections VALUES (?, ?, ?, ?, ?)"
         self.file.change(statement, owner, *languages, source.strip(), translation.strip())
 
     def get(
         self, languages: Languages, source: str, kind: Kind = "sentence", *, sure: bool = False, owner: str = ""
     ) -> str | None:
-        """Returns the translation of a text by an owner, or else by nobody in particular, with the white space around
-        the text. For given languages, it is a `Known`. Corrections are sentences, or texts of several, without
+        """Returns an owner's translation of a text, or else everyone's, with the white space around the text; None if
+        there is none. With the languages bound, it is a `Known`. Corrections are one or more sentences without
         markup."""
         text = source.strip() if kind == "sentence" else ""
         query = (
@@ -53,8 +53,8 @@ class Memory:
         return around(source, row[0]) if row and usable else None
 
     def remembered(self, languages: Languages, owner: str | None = None) -> Remembered:
-        """Returns the translations that an owner may use, or else all, in these languages; an empty one means any.
-        Raises InputError for several target languages."""
+        """Returns the translations in these languages that an owner may use; all if `owner` is None. An empty language
+        means any. Raises InputError for several target languages."""
         remembered, targets = Remembered(), set[str]()
         query = "SELECT src, tgt, source, translation FROM corrections WHERE ? IN (src, '') AND ? IN (tgt, '')"
         if owner is not None:

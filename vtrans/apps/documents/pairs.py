@@ -1,7 +1,7 @@
-"""Takes the translated strings of documents as training pairs.
+"""Collects training pairs from the translated strings of documents.
 
-A pair is what a model is given to translate the string (translating.py), and what it has to answer: sentences without
-tags, with a code for each placeholder.
+A pair is the model's input for a string (translating.py) and the expected output: sentences without tags, with a code
+for each placeholder.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _FORMATS: dict[str, tuple[Callable[[str], tuple[str, str]], Read]] = {
     ".xcstrings": (xcstrings_languages, xcstrings_pairs),
     ".ts": (ts_languages, ts_pairs),
 }
-"""By the ending of the file name: the readers of a document's languages and of its strings."""
+"""The readers of a document's languages and of its strings, by the ending of the file name."""
 XML = (*XLIFF_ENDINGS, ".tmx", ".ts")
 ENDINGS = tuple(_FORMATS)
 """The endings of the names of documents that have translations."""
 
 
 class PairCollector:
-    """The pairs of a corpus of documents, without repetitions. An empty language is that which its documents name.
-    With a memory, what has a translation is added to it instead."""
+    """The pairs of a corpus of documents, without repetitions. An empty language is taken from the documents. With a
+    memory, translated strings are added to the memory instead."""
 
     def __init__(self, languages: Languages, memory: Remembered | None = None) -> None:
         self.languages, self._memory = languages, memory
         self.pairs: dict[TextPair, None] = {}
         self.counts: dict[str, dict[str, int]] = {}
-        """For each document, how many of its strings were taken, and how many left out for each reason."""
+        """Per document: how many strings were taken, and how many were left out for each reason."""
 
     def __str__(self) -> str:
         total = sum(map(Counter, self.counts.values()), Counter[str]())
@@ -88,7 +88,7 @@ class PairCollector:
                 self.pairs.update(dict.fromkeys(pairs))
 
     def _agree(self, named: Languages) -> None:
-        """Takes the languages that a document names where they are not known yet."""
+        """Adopts a document's languages if they are not known yet. Raises DocumentError if they differ."""
         both = Languages(*(ours or theirs for ours, theirs in zip(self.languages, named, strict=True)))
         if not all(both):
             raise DocumentError(
@@ -101,8 +101,8 @@ class PairCollector:
 
 
 def lines_of(source: MarkedDocument, target: MarkedDocument) -> list[TextPair] | str:
-    """Returns the pairs of sentences of a string and its translation, or why there are none. If one side has more
-    sentences, or a placeholder is in another sentence, the whole string is one pair."""
+    """Returns the pairs of sentences of a string and its translation, or the reason why there are none. If one
+    side has more sentences, or a placeholder is in another sentence, the whole string is one pair."""
     sides = source.paired_lines(target)
     if sides is None:
         return "placeholders"

@@ -1,4 +1,4 @@
-"""Placeholders in the strings of programs, by the format flags of an entry in gettext, and without such a flag."""
+"""Placeholders in the strings of programs, with and without the format flags of gettext."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONVERSION = re.compile(
     r"(?P<rest>[-+ #0']{0,6}(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*(?:\d+\$)?)?)?"
     r"(?:hh?|ll?|[qLjzZtw])?(?:[a-zA-Z%@]|<\w+>))"
 )
-# What else the formats have. Those of gcc and Ruby here take no argument in turn.
+# Placeholders other than conversions of printf. Those of gcc and Ruby do not take the next argument.
 _BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _TILDE = r"~(?:'.|[-+\d,#vV]){0,20}[:@]*[A-Za-z%&~|$*?()<>\[\]{};^/]"
 _OTHERS = {
@@ -34,10 +34,10 @@ _OTHERS = {
     **dict.fromkeys(("qt-format", "qt-plural-format"), r"%L?(?:\d{1,2}|n)"),
     **dict.fromkeys(("kde-format", "kde-kuit-format", "smalltalk-format", "ycp-format"), r"%\d{1,2}"),
 }
-# Take the next argument.
+# Placeholders that take the next argument.
 _IN_TURN = re.compile(rf"\{{(?:[:!](?:[^{{}}]|\{{[^{{}}]*\}})*)?\}}|(?!~[%&|~]){_TILDE}")
 _ICU = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|selectordinal|select|choice)\s*,")
-# Of strings without a flag.
+# Placeholders of strings without a flag.
 _PLAIN = re.compile(
     rf"{PATTERNS['braces']}|(?P<in_turn>(?!%(?:\(|\d+\$)))?(?:{PATTERNS['format']})|{PLACEHOLDERS}|%L?\d{{1,2}}(?![\w$])"
 )
@@ -45,24 +45,24 @@ _MARKS = re.compile(rf"{ARGUMENT}|[%${{}}]")
 
 
 def has_icu(text: str) -> bool:
-    """Returns whether a text has a message of ICU with branches, such as `{n, plural, one {# file} other {# files}}`,
+    """Returns whether a text has an ICU message with branches, such as `{n, plural, one {# file} other {# files}}`,
     which icu.py reads."""
     return _ICU.search(text) is not None
 
 
 def placeholders(text: str) -> Counter[str]:
-    """Returns how often each placeholder occurs, such as `{name}`, `%1` and `%s`. Those that take the arguments of a
-    program in turn are numbered: `%s in %d` has the placeholders of `%2$d in %1$s`."""
+    """Counts the placeholders in a text, such as `{name}`, `%1` and `%s`. Those that take the next argument are
+    numbered: `%s in %d` has the placeholders of `%2$d in %1$s`."""
     return _numbered((match.group(), match["in_turn"] is not None) for match in _PLAIN.finditer(text))
 
 
 def marks(text: str) -> Counter[str]:
-    """Returns how often a string of a program has each mark of placeholders, known ones or not, and `$1`."""
+    """Counts the characters that mark placeholders, known or not, and arguments such as `$1`."""
     return Counter(_MARKS.findall(re.sub(r"%\d+\$", "%", text)))
 
 
 def _numbered(found: Iterable[tuple[str, bool]]) -> Counter[str]:
-    """Returns how often each placeholder occurs. Those that take the arguments in turn are numbered."""
+    """Counts the placeholders. Those that take the next argument (True) are numbered."""
     numbers = count(1)
     return Counter(f"%{next(numbers)}${text[1:]}" if in_turn else text for text, in_turn in found)
 
@@ -84,7 +84,7 @@ class Format:
         return self._others.finditer(text) if self._others else iter(())
 
     def counted(self, text: str) -> Counter[str]:
-        """Returns how often each placeholder occurs, as `placeholders`."""
+        """Counts the placeholders in a text, as `placeholders` does."""
         if not self.names and self._is_text:
             return Counter(match.group() for match in _PLAIN.finditer(text))
         if not self.names:

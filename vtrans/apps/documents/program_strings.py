@@ -1,4 +1,4 @@
-"""The strings of programs: what is translated in them, and whether a translation gives the program what it needs."""
+"""Strings of programs: which parts are translated, and whether a translation keeps what the program needs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _CONVERTS, _PAIRED = re.compile(PATTERNS["format"]), re.compile(PAIRS)
 
 
 def format_flags(text: str, name: str) -> tuple[str, ...]:
-    """Returns the flag of a format if a text has one of its conversions. `100% sure` has none, and
-    neither has `%i%`."""
+    """Returns the flag of a format if a text has one of its conversions. `100% sure` has none, and neither
+    has `%i%`."""
     return (name,) if _CONVERTS.search(_PAIRED.sub("", text)) else ()
 
 
 class ProgramString:
-    """A string to translate. The placeholders of the formats that its flags name, such as `%s`, are atoms, and so is
-    what the pattern `atoms` matches. Conversions that take the arguments in turn are numbered until the translation
-    shows their order. With `labels`, the string may have an accelerator."""
+    """A string to translate. Placeholders of the formats that its flags name, such as `%s`, are atoms, and so are
+    matches of the pattern `atoms`. Conversions without argument numbers are numbered until the translation shows their
+    order. With `labels`, the string may have an accelerator."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ProgramString:
         self.document = MarkedDocument(self._items(plain), language, self._escaped, label=label)
 
     def _items(self, text: str, more: Iterable[Span] = ()) -> list[Item]:
-        """Returns the items of the string, or of a part of it, `more` among them."""
+        """Returns the items of the string, or of a part of it, including `more`."""
         text = self._with_numbers(text)
         others = [*self._format.others(text), *(self._atoms.finditer(text) if self._atoms else ())]
         atoms = [(*match.span(), Item("atom", match.group())) for match in others]
@@ -74,12 +74,12 @@ class ProgramString:
         return text.replace("%", "%%") if self._format.printf else text
 
     def _counted(self, text: str) -> tuple[Counter[str], ...]:
-        """Returns how often each placeholder occurs, each mark, and each other atom."""
+        """Returns the counts of the placeholders, the marks and the other atoms."""
         return self._format.counted(text), marks(text), Counter(self._atoms.findall(text) if self._atoms else ())
 
     def finished(self, text: str) -> str:
-        """Returns the translation as the program needs it, or an empty string if it would give the program other
-        arguments, or in another order."""
+        """Returns the translation as the program needs it, or an empty string if it uses other arguments, or uses them
+        in an order that the format does not allow."""
         if self._accelerator and text:
             text = self._accelerator.placed(text)
         if self._numbered:
@@ -89,8 +89,7 @@ class ProgramString:
 
 
 def paired(text: str) -> str | None:
-    """Returns a text in which each two surrogates that make up a character are this character; None if it has
-    others."""
+    """Combines the surrogate pairs in a text into characters; None if a surrogate is unpaired."""
     try:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
@@ -98,8 +97,8 @@ def paired(text: str) -> str | None:
 
 
 def unescaped(text: str, escape: re.Pattern[str], letters: Mapping[str, str]) -> str | None:
-    """Returns text without escapes, which are a UTF-16 number or a character, some of which are `letters` for others;
-    None if it has half a character."""
+    """Resolves the escapes in a text. Group 1 of `escape` is a UTF-16 code unit in hexadecimal, and group 2 a
+    character, which `letters` may map to another. Returns None if a surrogate is unpaired."""
     return paired(escape.sub(lambda at: chr(int(at[1], 16)) if at[1] else letters.get(at[2], at[2]) or "", text))
 
 
@@ -126,8 +125,7 @@ class XmlString:
 
 
 class Message:
-    """A text that consists of strings to translate, and of what stays between them. `encoded` writes it as the file
-    needs it."""
+    """A text of strings to translate and fixed parts between them. `encoded` encodes the text for the file."""
 
     def __init__(self, parts: Sequence[str | ProgramString | XmlString], encoded: Callable[[str], str] = str) -> None:
         self._fixed = [part for part in parts if isinstance(part, str)]
@@ -136,15 +134,14 @@ class Message:
         self.documents = [string.document for string in self._strings]
 
     def finished(self, texts: Iterator[str]) -> str:
-        """Returns the text with the next translations, or an empty string if one of them is not what the program
-        needs."""
+        """Returns the text with the next translations, or an empty string if a string refuses its translation."""
         made = [string.finished(next(texts)) for string in self._strings]
         rest = iter(made)
         text = "".join(part if isinstance(part, str) else next(rest) for part in self._parts)
         return self._encoded(text) if all(made) else ""
 
     def pairs(self, target: Message) -> list[Paired]:
-        """Returns the strings with those of a translation, or the reason why there are none."""
+        """Returns the pairs of strings of this message and a translation, or the reason why there are none."""
         same = [part.split() for part in self._fixed] == [part.split() for part in target._fixed]
         if not same or len(self.documents) != len(target.documents):
             return ["placeholders"]
@@ -152,8 +149,8 @@ class Message:
 
 
 def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded: Callable[[str], str] = str) -> Slot:
-    """Returns the slot for what is written as `raw`: strings, and what stays between them. Strings that are translated
-    as themselves stay as they are written."""
+    """Returns the slot for `raw`, which consists of strings and fixed parts. If each string is its own translation,
+    `raw` stays unchanged."""
     message = Message(parts, encoded)
 
     def written(texts: list[str]) -> str | None:

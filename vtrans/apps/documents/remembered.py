@@ -16,19 +16,19 @@ TextPair = tuple[str, str]
 
 
 class Remembered:
-    """The translations of a memory, in memory. Of several translations of a text, it has the most frequent one."""
+    """The translations of a memory, held in RAM. The most frequent of several translations of a text is used."""
 
     def __init__(self) -> None:
         self._found: defaultdict[tuple[Kind, str], Counter[str]] = defaultdict(Counter)
 
     def add(self, kind: Kind, text: str, translation: str) -> None:
-        """Adds a translation, if it has the placeholders of the text."""
+        """Adds a translation unless its placeholders differ from the text's."""
         if placeholders(text) == placeholders(translation):
             self._found[kind, text.strip()][translation.strip()] += 1
 
     def add_string(self, source: MarkedDocument, target: MarkedDocument, kind: Kind) -> None:
-        """Adds a string of a document with its translation, also without tags, and their sentences, if the
-        placeholders agree."""
+        """Adds a string of a document and its translation, as written, without tags, and sentence by sentence. Pairs
+        with different placeholders are left out."""
         sides = source.paired_lines(target)
         if sides is None:
             return
@@ -39,7 +39,7 @@ class Remembered:
         if len(sides[0]) == len(sides[1]):
             pairs += zip(*sides, strict=True)
         for pair in dict.fromkeys(pairs):
-            if _marks(pair[0]) == _marks(pair[1]):  # the translator may have moved one to another sentence
+            if _marks(pair[0]) == _marks(pair[1]):  # a placeholder may have moved to another sentence
                 self.add("sentence", *pair)
 
     def add_text(self, languages: Languages, text: str, translation: str) -> None:
@@ -51,7 +51,7 @@ class Remembered:
         return len(self._found)
 
     def __call__(self, text: str, kind: Kind = "sentence", *, sure: bool = False) -> str | None:
-        """Returns the translation of a text with the white space around the text, as `Known`."""
+        """Returns the translation of a text, with the text's surrounding white space, or None. Implements `Known`."""
         plain = text.strip()
         found = self._found.get((kind, plain)) or (kind == "sentence" and self._found.get(("text", plain)))
         if not plain or not found or (sure and len(found) > 1):
@@ -73,24 +73,24 @@ def pairs_of(languages: Languages, text: str, translation: str) -> list[TextPair
 
 
 def _marks(text: str) -> Counter[str]:
-    """Returns the marked numbers of placeholders (document.py)."""
+    """Counts the marks that stand for atoms (document.py)."""
     return Counter(mark[0] for mark in MARKED.finditer(text))
 
 
 def around(text: str, translation: str) -> str:
-    """Returns a translation with the white space around the text."""
+    """Returns a translation with the white space that surrounds the text."""
     return text.replace(text.strip(), translation, 1)
 
 
 def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | None:
-    """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
+    """Replaces protected text by codes, equal on both sides; None if the sides protect different text."""
     read = protection.masked(src)
     answer = masked(tgt, protection.spans(tgt), {text: code for code, text in read.texts.items()})
     return (read.model_input, answer.model_input) if read.counts() == answer.counts() else None
 
 
 class Lookup:
-    """Finds the fuzzy matches of lines among translated sentences, in which this text is protected."""
+    """Finds fuzzy matches of lines among translated sentences. Codes replace text that `protection` protects."""
 
     def __init__(self, pairs: Iterable[TextPair], protection: Protection | None) -> None:
         self._protection = protection
@@ -102,7 +102,7 @@ class Lookup:
             self._matches.add(*coded)
 
     def __call__(self, line: str) -> Match | None:
-        """Returns the match of a line."""
+        """Returns the best match of a line, or None."""
         return self._matches.best(self._protection.masked(line).model_input if self._protection else line)
 
     def _coded(self, pair: tuple[str, ...]) -> TextPair | None:

@@ -39,7 +39,7 @@ def has_words(sentence: str) -> bool:
 
 @dataclass(frozen=True)
 class Split:
-    """A text as sentences, and the text before, between and after them, which has one part more."""
+    """A text as sentences, and the parts before, between and after them: one more than the sentences."""
 
     sentences: list[str]
     between: list[str]
@@ -53,7 +53,7 @@ class Split:
         return [*self.between[:1], *inner, *self.between[1:][-1:]]
 
     def begins(self, sentences: Sequence[str]) -> Iterator[int]:
-        """Yields where each of these sentences begins if they replace the text's own."""
+        """Yields the offset of each of these sentences in the text if they replace its own."""
         place = 0
         for between, sentence in zip(self._between(sentences)[:-1], sentences, strict=True):
             yield place + len(between)
@@ -68,13 +68,13 @@ def gaps(sources: Sequence[str], between: Sequence[str], translations: Sequence[
 
 
 def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
-    """Returns where a part of a text begins and ends without the white space around it."""
+    """Returns the begin and end of a part of a text, without surrounding white space."""
     part = text[begin:end]
     return (end - len(part.lstrip()), begin + len(part.rstrip())) if part.strip() else (begin, begin)
 
 
 def split_sentences(text: str, language: str, splitting: Splitting = "lines") -> Split:
-    """Returns a text of this language as sentences, without the whitespace around them. Other line ends become
+    """Splits a text in this language into sentences without surrounding white space. Line ends that do not split become
     spaces."""
     found, between, place, end = [], [], 0, 0
     for part in _parts(text, language, splitting):
@@ -88,7 +88,7 @@ def split_sentences(text: str, language: str, splitting: Splitting = "lines") ->
 
 
 def _parts(text: str, language: str, splitting: Splitting) -> Iterator[str]:
-    """Yields the parts of a text, together as long as the text."""
+    """Yields the parts of a text. Their total length is the text's."""
     if splitting == "nothing":
         yield _SPACE.sub(" ", _LINE_END.sub(lambda found: " " * len(found[0]), text))
         return

@@ -1,6 +1,6 @@
 """Translates documents: chooses the lines that a model must translate, and returns the translations per document.
 
-The server waits for a model, and the command line runs one; neither is known here.
+The caller runs the model: this module depends on neither the server nor the command line.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from vtrans.translate.steps.line import Line
 Nbest = list[Translated]
 """The translations of a line, best first."""
 LineKey = tuple[str, bool]
-"""The text of a line, and whether its words need links to those of its translation."""
+"""The text of a line, and whether it needs a word alignment."""
 Groups = Mapping[bool, Sequence[Line]]
-"""Lines, by whether their words need links to those of their translations."""
+"""Lines, by whether they need word alignments."""
 Answers = Mapping[Line, Nbest]
 
 
 class Lines:
     """The lines of documents that a model must translate. Lines without words stay as they are. A memory supplies whole
-    entries of files, and lines without tags; a line with tags needs links to place them."""
+    entries of files, and lines without tags; a line with tags needs a word alignment to place them."""
 
     def __init__(self, documents: Sequence[Document], known: Known | None = None) -> None:
         self._documents = documents
@@ -50,7 +50,7 @@ class Lines:
 
     def each(self, translate: Callable[[Groups], Answers], least: int) -> Iterator[list[Nbest]]:
         """Yields the translations of each document's lines. Documents are collected until they have `least` new lines,
-        which are then translated at once. A line without a translation stays as it is, except in a slot."""
+        which are then translated at once. A line without a translation stays unchanged, except in a slot."""
         found, first, new = dict(self.known), 0, dict[LineKey, None]()
         for number, lines in enumerate(self._wanted, 1):
             new |= dict.fromkeys(wanted for wanted in lines if wanted in self._asked and wanted not in found)
