@@ -1,10 +1,9 @@
-"""Adapts a model to one's own translations: divides the pairs, trains on new and old ones together, and keeps the
+"""Adapts a model to the user's own translations: splits the pairs, trains on new and old ones together, and keeps the
 result only if it is better.
 
-Training on new pairs alone makes a model forget what it knew, so as many old pairs are mixed in (Chu et al. 2017). If
-the translations of the old text are not given, they are the model's own. A model that loses too much on old text is
-averaged with the one that it began as (Wortsman et al. 2022), which keeps most of what was learned. Measurements on
-pairs that are held out decide.
+Training on new pairs alone makes a model forget, so as many old pairs are mixed in (Chu et al. 2017). If the old text
+has no translations, the model's own are used. An adapted model that loses too much on old text is averaged with the
+given one (Wortsman et al. 2022), which keeps most of the gain. Scores on held-out pairs decide.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from vtrans.translate.translator import Translator
 
 Kept = Literal["adapted", "mean", "given"]
 FEWEST_PAIRS = 500
-HELD_OUT = {"test": (0.1, 1000), "valid": (0.05, 300)}  # shares of the pairs, and the most
-OLD_HELD_OUT = {"test": (0.75, 1000), "valid": (0.25, 300)}  # of the pairs that are given for it
-EPOCHS = 5  # at most, by the number of tokens; padding makes them about three, and early stopping may make them fewer
+HELD_OUT = {"test": (0.1, 1000), "valid": (0.05, 300)}  # share of the pairs, and maximum number
+OLD_HELD_OUT = {"test": (0.75, 1000), "valid": (0.25, 300)}  # of OldText.held_out
+EPOCHS = 5  # maximum, counted in tokens; with padding about three, and fewer with early stopping
 PATIENCE = 2  # validations; a training that is not stopped early has EPOCHS of them
-SHOWN = 20  # sentences that a validation translates for the reader; early stopping asks for the likelihood only
+SHOWN = 20  # sentences that a validation translates for the user; early stopping needs only the likelihood
 BATCH_TOKENS = 2048
 FORMS = 0.05  # share of the new and the old sources that are also translated in each form of address
 SEED = 1
@@ -53,10 +52,10 @@ SEED = 1
 
 @dataclass(frozen=True)
 class OldText:
-    """Text of the kind that the model was trained on. Without `targets`, the model translates the sources.
+    """Text like the model's training text. Without `targets`, the model translates the sources.
 
-    What the model forgets is measured with the pairs `held_out`, which it should not have learned from. Without them, a
-    part of the text is held out if it has targets.
+    Forgetting is measured on the pairs `held_out`, which the model should not have been trained on. Without them, part
+    of the text is held out if it has targets.
     """
 
     sources: Sequence[str]
@@ -66,9 +65,9 @@ class OldText:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """The adapted model may lose up to `guard` BLEU on old text, or chrF where that decides. `from_` and `to` are the
-    languages of the pairs, for a model of several or one that does not record them. `training` may replace values of
-    the recipe, and says where to train."""
+    """Options of `adapt`. The adapted model may lose up to `guard` BLEU on old text, or chrF if that is the metric.
+    `from_` and `to` are the languages of the pairs, for a multilingual model or one that does not record them.
+    `training` has overrides of the recipe, the device and the processes."""
 
     model: Path
     out: Path
@@ -80,24 +79,24 @@ class AdaptOptions:
 
 @dataclass(frozen=True)
 class Adapted:
-    """The result, and what was measured: `metric` by kind of text, `new` or `old`, of the given model, and of the one
-    that is kept or, if that is the given one, was tried last."""
+    """The result. `scores` has, for `new` and `old` text, the `metric` of the given model and of the kept one, or of
+    the last one tried if the given model is kept."""
 
     kept: Kept
     file: Path
     scores: Mapping[str, tuple[float, float]]
     counts: Mapping[str, int]
-    """The pairs by kind of text and part, such as `new.train`."""
+    """The number of pairs by kind of text and part, such as `new.train`."""
     metric: str
     """bleu or chrf."""
 
 
 def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Console) -> Adapted:
     """Adapts a model, and writes the better one to `options.out`/model.safetensors. Repeating an interrupted call
-    continues it.
+    resumes it.
 
-    Raises InputError for fewer than FEWEST_PAIRS different sources, for a folder of other pairs, models or options, and
-    for one in which the given model would be overwritten.
+    Raises InputError for fewer than FEWEST_PAIRS different sources, and for a folder with other pairs, models or
+    options, or in which the given model would be overwritten.
     """
     out = destination(options.out, "folder")  # before the work
     given, file = choose_model(options.model).file, options.out / "model.safetensors"
@@ -125,7 +124,7 @@ def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Con
 
 
 class _Adaptation:
-    """The steps, each of which finds what an earlier call of it made."""
+    """The steps of an adaptation. Each reuses the result of an earlier call."""
 
     def __init__(self, options: AdaptOptions, console: Console) -> None:
         self._options, self._console = options, console
@@ -136,10 +135,10 @@ class _Adaptation:
         self._languages = direction(engine.languages, bool(engine.tags), options.from_, options.to)
         self._translator.reader.beginning(options.to)  # raises InputError for a wrong language
         base = recipe_of_model(self.given, joint=engine.models[0].joint)
-        with_overrides(base, options.training.overrides, "the recipe of the model")  # and this for a wrong value
+        with_overrides(base, options.training.overrides, "the recipe of the model")  # raises it for a wrong value
 
     def parts(self, pairs: Pairs, old: OldText | None) -> Mapping[str, Pairs]:
-        """Returns the pairs of each kind and part, such as `new.train`, which are kept for a repeated call."""
+        """Returns the pairs by kind and part, such as `new.train`; a repeated call returns the same ones."""
         options, file = self._options, self._options.out / "pairs.jsonl"
         settings = [file_sha256(self.given), options.from_, options.to, *options.training.overrides]
         digest = hashlib.sha256(json.dumps([settings, pairs, old and vars(old)]).encode()).hexdigest().encode()
@@ -180,8 +179,8 @@ class _Adaptation:
         return {f"{kind}.{name}": part for kind, parts in kinds.items() for name, part in parts.items() if part}
 
     def _in_both_forms(self, sources: Sequence[str]) -> Pairs:
-        """Returns the model's translations in each form of address, of the sources for which they differ. They keep the
-        model from forgetting the symbols of the forms, which the other pairs lack."""
+        """Returns the sources whose translations differ by form of address, paired with each translation. They keep the
+        model from forgetting the formality symbols, which the other pairs lack."""
         polite, familiar = (self._translations(self._translator, sources, form) for form in FORMALITY)
         pairs: Pairs = []
         for src, more, less in zip(sources, polite, familiar, strict=True):
@@ -194,7 +193,7 @@ class _Adaptation:
         return list(self._console.counted(found, "translating", len(sources), "lines"))
 
     def train(self, parts: Mapping[str, Pairs]) -> Path:
-        """Trains on the new and the old pairs, and returns the mean of the last checkpoints."""
+        """Trains on the new and the old pairs, and returns the file of the averaged checkpoints."""
         engine, out = self._translator.engine, self._options.out
         learned_codes = all(model.codes for model in engine.models)
         report = prepare(self._data(parts, align=learned_codes), self._console)
@@ -203,19 +202,19 @@ class _Adaptation:
             "max_steps": EPOCHS * updates,
             "checkpoint_every": updates,
             "warmup": max(1, updates // 10),
-            "learning_rate": 0.2 / engine.models[0].model.config.d_model,  # less if wide (Yang et al. 2022)
+            "learning_rate": 0.2 / engine.models[0].model.config.d_model,  # lower for wider models (Yang et al. 2022)
             "schedule": "cosine",
             "batch_tokens": BATCH_TOKENS,
             "patience": PATIENCE,
             "keep_last": PATIENCE + 1,  # averaged if training ends early: the best checkpoint and those after it
             "best_metric": "nll",
             "valid_sentences": SHOWN,
-            "noise": 0.3 if learned_codes else 0.0,  # so that it does not forget codes
+            "noise": 0.3 if learned_codes else 0.0,  # so that the model does not forget codes
         }
         training, run = self._options.training, RunFolder(out / "run")
         overrides = [*(f"train.{key}={value}" for key, value in settings.items()), *training.overrides]
         data = DataFolder.open(out / "data")
-        data.languages = tuple(engine.languages) or data.languages  # the model keeps all, not that of the pairs alone
+        data.languages = tuple(engine.languages) or data.languages  # keep the model's other languages
         data.tags = dict(engine.tags) or data.tags
         given = engine.models[0].pair
         data.pair = data.pair.over(given) if data.pair and len(data.languages) < 2 else given
@@ -226,7 +225,7 @@ class _Adaptation:
         return run.averaged
 
     def _data(self, parts: Mapping[str, Pairs], *, align: bool) -> PrepareOptions:
-        """Writes the training and validation pairs to files, and returns how to prepare them."""
+        """Writes the training and validation pairs to files, and returns the options that prepare them."""
         folder, engine = self._options.out / "text", self._translator.engine
         folder.mkdir(exist_ok=True)
         begins = "".join(f"{piece} " for piece in self._translator.search.begin if is_language(piece))  # as of NLLB
@@ -249,7 +248,7 @@ class _Adaptation:
         )  # fmt: skip
 
     def scores(self, model: Path, parts: Mapping[str, Pairs]) -> dict[str, float]:
-        """Returns the score of a model on the test pairs of each kind, by the metric that decides for the new ones."""
+        """Returns the score of a model on the test pairs of each kind, in the metric `self.metric(parts)`."""
         translator, scores = load(model, device=self._options.training.device), {}
         tokenizer, metric = self._tokenizer(parts), self.metric(parts)
         for kind in ("new", "old"):
@@ -259,7 +258,7 @@ class _Adaptation:
         return scores
 
     def metric(self, parts: Mapping[str, Pairs]) -> str:
-        """Returns the metric that decides for the language of the new pairs."""
+        """Returns the metric that decides for the target language of the new pairs."""
         return deciding_metric(self._tokenizer(parts))
 
     def _tokenizer(self, parts: Mapping[str, Pairs]) -> str:

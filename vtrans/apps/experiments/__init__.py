@@ -1,1 +1,1 @@
-"""Studies and chains: trainings that are run, compared and resumed by one file."""
+"""Studies and chains: one file describes several trainings to run, compare and resume."""

@@ -1,8 +1,8 @@
-"""Chain files: what `vtrans student` trains, on which text. `load_chain` reads and checks one.
+"""Chain files: the models that `vtrans student` trains, and their text. `load_chain` reads and checks a file.
 
 The sections of the file are the dataclasses below, whose fields are the keys. [back_translation], [teachers] and
-[student] also take values that replace those of their recipe, such as `train.max_steps = 2000`. A chain without
-[back_translation] or [student] leaves out their stages. Without [teachers], the student learns from the pairs.
+[student] also take overrides of their recipe, such as `train.max_steps = 2000`. A chain without [back_translation] or
+[student] omits their stages. Without [teachers], the student learns from the pairs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vtrans.training.recipe import load_recipe, merged
 
 @dataclass(frozen=True)
 class CleanedText(Text):
-    """The section [text]: the text, and what happens to it before any training."""
+    """The section [text]: the text, and how it is cleaned."""
 
     clean: bool = flag(True, "Whether the training pairs are cleaned.")
     without: tuple[str, ...] = texts("Rules of `vtrans clean` that are not applied.")
@@ -31,7 +31,7 @@ class CleanedText(Text):
 
 @dataclass(frozen=True)
 class Model:
-    """Settings common to all models of a chain. `resolved` is the recipe with the values of the section."""
+    """Settings common to all models of a chain. `resolved` is the recipe with the overrides of the section."""
 
     recipe: str = text(DEFAULT_RECIPE, "Recipe, or a file that ends in .toml, relative to the chain file.")
     text: tuple[str, ...] = texts("Monolingual files in the folder of the text that the model translates.")
@@ -46,8 +46,8 @@ class BackTranslation(Model):
 
 @dataclass(frozen=True)
 class Teachers(Model):
-    """The section [teachers]: one model per seed, or given models. Together they translate the training sources, and
-    further text."""
+    """The section [teachers]: one model per seed, or given models. As an ensemble they translate the training sources
+    and further text."""
 
     seeds: tuple[float, ...] = numbers(0, 2**31 - 1, "Seeds of the teachers.")
     models: tuple[str, ...] = texts("Model files to use instead of training teachers, relative to the chain file.")
@@ -56,7 +56,7 @@ class Teachers(Model):
 
 @dataclass(frozen=True)
 class Student(Model):
-    """The section [student]: the small model, what it learns besides the translations, and its format."""
+    """The section [student]: the small model, its training data besides the translations, and its format."""
 
     references: bool = flag(False, "Whether it learns from the pairs too.")
     export: str = choice("none", ("none", *PROGRAMS), "Format of `vtrans export`.")
@@ -120,7 +120,7 @@ def _section(kind: type[Model], values: Any, path: Path, section: str) -> Model:
         if len({int(seed) for seed in seeds if seed == int(seed)}) < len(seeds):
             raise InputError(f"{where}.seeds must be different whole numbers, got {toml_value(seeds)}.")
     recipe = load_recipe(recipe_beside(path, made.get("recipe", DEFAULT_RECIPE)))
-    if section == "student":  # which learns alignments unless it is told otherwise
+    if section == "student":  # which learns alignments by default
         recipe = merged(recipe, {"train": {"guided_alignment": 0.1}}, where)
     table = {name: values[name] for name in SECTIONS if name in values}
     recipe = check_together(merged(recipe, table, where), where)

@@ -1,5 +1,5 @@
-"""The files of studies and chains: TOML, whose sections are dataclasses and whose keys are their fields; recipes; and
-the text in a folder."""
+"""The files of studies and chains: TOML files, whose sections are dataclasses and whose keys are their fields, recipes,
+and folders of text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from vtrans.system.own_code import own_digest
 
 
 def read_table(file: Path, known: Collection[str]) -> dict[str, Any]:
-    """Returns the content of a TOML file, whose sections and keys are `known`."""
+    """Returns the content of a TOML file. Raises InputError for a top-level key that is not in `known`."""
     table = read_toml(file, str(file))
     _check_keys(table, known, str(file))
     return table
 
 
 def checked(kind: type[Any], values: Any, where: str, others: Collection[str] = ()) -> dict[str, Any]:
-    """Returns the values of the keys of a dataclass in a table, which may have `others`, too."""
+    """Returns the values in a table for the keys of a dataclass. Raises InputError for a wrong value, or a key that is
+    neither one of these nor in `others`."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where} must be a table.")
     keys = keys_of(kind)
@@ -32,7 +33,7 @@ def checked(kind: type[Any], values: Any, where: str, others: Collection[str] = 
 
 
 def recipe_beside(file: Path, name: str) -> str:
-    """Returns the name of a recipe that a file gives, or its path, which is relative to that file."""
+    """Returns the recipe `name` in a study or chain file; a path is resolved relative to that file."""
     return str(file.parent / name) if name.endswith(".toml") else name
 
 
@@ -43,8 +44,8 @@ def _check_keys(table: Mapping[str, Any], known: Collection[str], where: str) ->
 
 
 def write_recipe(recipe: Recipe, file: Path) -> list[str]:
-    """Writes a recipe without its defaults, so that a later version of vtrans with more keys changes nothing. The
-    user's code that it names is copied to a folder next to it. Returns the paths of all files, relative to its folder.
+    """Writes a recipe without its defaults, so that keys added by later versions of vtrans do not change it. Copies the
+    user's code that it names to a folder next to it. Returns the paths of all files, relative to the recipe's folder.
     """
     content, made, code = "", [file.name], f"{file.stem}-code"
     for name in SECTIONS:
@@ -79,8 +80,8 @@ class Text:
 
     @classmethod
     def of(cls, table: Mapping[str, Any], file: Path, given: Mapping[str, Any]) -> Self:
-        """Returns the section of a file, with the values that are `given` in place of its own. Its folder is relative
-        to the file. Raises InputError for a wrong value, and if the languages or the folder are missing."""
+        """Returns the section of a file, overridden by the values `given`. Its folder is relative to the file. Raises
+        InputError for a wrong value, and if the languages or the folder are missing."""
         values = checked(cls, table.get("text", {}), f"{file}: text")
         if "folder" in values:
             values["folder"] = file.parent / values["folder"]
@@ -94,13 +95,14 @@ class Text:
 
     @property
     def options(self) -> list[str]:
-        """The option with the number of processes."""
+        """The command-line option with the number of processes."""
         return ["--processes", str(self.processes)] if self.processes else []
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The files of a text: pairs by name, such as `train`, and the names of the training, validation and test sets."""
+    """The files of a text: file pairs by name, such as `train`, and the names of the training, validation and test
+    sets."""
 
     languages: tuple[str, str]
     pairs: dict[str, tuple[Path, Path]]
@@ -110,7 +112,7 @@ class TextFiles:
 
     @classmethod
     def of(cls, folder: Path, src: str, tgt: str, *, tested: bool = True) -> TextFiles:
-        """Returns the sets that `folder` has in both languages. There may be no test set unless `tested`."""
+        """Returns the sets that `folder` has in both languages. If `tested`, a test set is required."""
         if not folder.is_dir():
             raise InputError(f"the folder {folder} does not exist; name one with train, valid and test files.")
         sources, targets = (_files_of(folder, language) for language in (src, tgt))

@@ -1,9 +1,9 @@
-"""Measure a trained model: its size, its training, its translations of a text, and how fast it makes them.
+"""Measures a trained model: size, training, translations of a text, and translation speed.
 
     python -m vtrans.apps.experiments.measure MODEL RUN SRC REF OUT
 
-Sentences are translated in batches, then up to 100 of them one at a time, by one process; loading the model does not
-count. OUT is a JSON file; the translations are written beside it. Code of the user's that the model names is run.
+One process translates the sentences in batches, then up to 100 of them one at a time; loading the model is not timed.
+OUT is a JSON file; the translations are written next to it. User-defined code that the model names is run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def measured(model: Path, src: Path, ref: Path) -> dict[str, Any]:
     config = read_blueprint(model).model.config
     code = Path(config.network.rpartition(":")[0]) if config.is_own else None
     inspection = Inspection.of(model, code)
-    # Every model is measured by one search: a second one for loops would help the weakest models most.
+    # No second search: retrying degenerate translations would help the weakest models most.
     translator = load(model, code=code, retry=False)
     lines = list(lines_in(src))
     translations = list(translator.translate(lines))
@@ -63,7 +63,7 @@ def measured(model: Path, src: Path, ref: Path) -> dict[str, Any]:
 
 
 def trained(run: RunFolder) -> dict[str, Any]:
-    """Returns the figures of a run: updates, seconds with validations, and target tokens per second without them."""
+    """Returns the figures of a run: updates, seconds including validations, target tokens per second excluding them."""
     progress = read_progress(run.state_file(run.state_steps()[-1]))
     lines = list(records_of(run.metrics.read_bytes(), run.metrics))
     tokens, seconds = (sum(x[key] for x in lines if x["kind"] == "train") for key in ("tgt_tokens", "seconds"))

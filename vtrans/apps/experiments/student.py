@@ -1,7 +1,7 @@
-"""From parallel text to a small translation model: the stages of a chain, and the report on them.
+"""Runs a chain, from parallel text to a small translation model, and reports on its stages.
 
 Every command runs in the folder of the chain, and all its paths are relative to that folder, so the folder may be
-moved. Only the first stage reads files elsewhere.
+moved. Only the stages that copy files read elsewhere.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from vtrans.system.console import Console
 from vtrans.system.errors import FileError
 from vtrans.system.files import write_atomically
 
-TAG = "<BT>"  # with which back-translated sources begin (Caswell et al. 2019)
-CHUNK = "20000"  # lines; a translation that was stopped resumes after its last chunk
+TAG = "<BT>"  # prefix of back-translated sources (Caswell et al. 2019)
+CHUNK = "20000"  # lines; an interrupted translation resumes after its last chunk
 EXPORT = "export"  # the folder of the export
 
 Pair = tuple[str, str]
@@ -75,7 +75,7 @@ def copied_models(chain: Chain, work: Path) -> list[Stage]:
 
 @dataclass
 class Stages:
-    """Makes the stages of a chain, in their order. `recipes` are the files of each section: its recipe, and code."""
+    """Makes the stages of a chain, in order. `recipes` has the files of each section: its recipe and user code."""
 
     chain: Chain
     files: Files
@@ -115,7 +115,7 @@ class Stages:
         return self.made
 
     def student(self, pairs: Sequence[Pair], teachers: Sequence[str], student: Student) -> None:
-        """Adds the stages of the student: its text, its training, and what is made of it."""
+        """Adds the stages that prepare the student's text, and train, test and export the student."""
         corpora = list[Pair]()
         if how := self.chain.teachers:
             sources = [*(src for src, _ in pairs), *(f"text/{name}" for name in how.text)]
@@ -136,7 +136,7 @@ class Stages:
         self.test("student-int8", [file], ["--precision", "int8", "--shortlist"])
 
     def clean(self) -> list[Pair]:
-        """Adds the stages that clean the corpora, and returns the clean pairs."""
+        """Adds the stages that clean the corpora, and returns the pairs of cleaned files."""
         languages = ["--src-lang", self.chain.text.src, "--tgt-lang", self.chain.text.tgt]
         without = [word for rule in self.chain.text.without for word in ("--without", rule)]
         cleaned = []
@@ -152,8 +152,8 @@ class Stages:
         self, name: str, out: str, pairs: Sequence[Pair], words: Command = (), model: Model | None = None,
         *, back: bool = False,
     ) -> str:  # fmt: skip
-        """Adds the stage that makes a data folder, of the opposite direction if `back`, and returns the folder. The
-        vocabulary is the chain's if a model is given."""
+        """Adds the stage that makes a data folder, and returns the folder. `back` swaps source and target. With a
+        model, the folder uses the chain's vocabulary."""
         if model:
             aligned = model.resolved.train.guided_alignment > 0
             words = ["--vocab-from", "vocabulary", *(["--align"] if aligned else [])]
@@ -185,8 +185,8 @@ class Stages:
         self.made.append(Stage(name, [train, average], [data, *files], averages([run]), [run], True))
 
     def translate(self, models: Sequence[str], source: str, out: str, how: Model, tag: str = "") -> str:
-        """Adds the stage that translates a file in chunks and joins them, and returns the file that it makes. Its lines
-        begin with a tag if there is one."""
+        """Adds the stage that translates a file in chunks and joins them, and returns the joined file. Each line begins
+        with `tag`."""
         chunks, joined = f"{out}.chunks", f"{out}.plain" if tag else out
         options = ["--precision", how.precision, "--chunk-lines", CHUNK, *self.chain.text.options]
         options += how.translate_options if isinstance(how, Teachers) else ()
@@ -214,7 +214,7 @@ class Stages:
 
 
 def averages(models: Iterable[str]) -> list[str]:
-    """Returns the file of each model, which is a file or a run folder."""
+    """Returns the files of models: a file itself, or the averaged model of a run folder."""
     return [model if model.endswith(".safetensors") else f"{model}/averaged.safetensors" for model in models]
 
 
@@ -250,8 +250,8 @@ def _megabytes(paths: Iterator[Path]) -> str:
 
 
 def run_chain(file: Path, text: Mapping[str, Any], out: Path | None, console: Console, start: Run = run) -> str:
-    """Runs the chain in a file, whose commands `start` runs, in the folder `out`, and returns its report. `text`
-    replaces values of its section [text]. Raises InputError for a wrong value, and CommandError if a command fails."""
+    """Runs the chain in `file` in the folder `out`, each command by `start`, and returns the report. `text` overrides
+    the section [text]. Raises InputError for a wrong value, and CommandError if a command fails."""
     chain = load_chain(file, text)
     files = Files.of(chain)
     work = Work(out or Path(f"work/student-{file.stem}"), file.stem, console, start)

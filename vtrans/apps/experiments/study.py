@@ -1,7 +1,7 @@
-"""Trains the rows of a study alike, and tabulates what each costs and how good it is on the validation text.
+"""Trains the rows of a study with equal budgets, and tabulates their costs and their scores on the validation text.
 
-recipes/README.md describes the format of the file. All rows of one seed precede those of the next. A finished row has
-its figures in OUT/ROW-SEED, and the table is OUT/table.md. A repeated call keeps the finished rows and resumes an
+recipes/README.md describes the format of the file. All rows run with one seed before the next seed. The figures of a
+finished row are in OUT/ROW-SEED, and the table is OUT/table.md. A repeated call keeps the finished rows and resumes an
 interrupted one.
 """
 
@@ -28,12 +28,12 @@ from vtrans.text.lines import lines_in
 from vtrans.training.recipe import load_recipe, merged, with_overrides
 
 MOST_STEPS = 10**9  # with a budget of minutes
-OF_THE_STUDY = ("max_steps", "max_minutes", "seed")  # keys of [train]
+OF_THE_STUDY = ("max_steps", "max_minutes", "seed")  # keys of [train] that rows may not set
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model to train and measure. `values` are those of its recipe, by section and key."""
+    """A model to train and measure. `values` are overrides of its recipe, by section and key."""
 
     name: str
     words: str = text("", "What the table says about the row.")
@@ -51,8 +51,8 @@ class Study:
 
 
 def load_study(file: Path, given: Mapping[str, Any]) -> Study:
-    """Returns the study in a file; `given` replaces values of its section [text]. Raises InputError for an unknown key,
-    row or value. The values of recipes are not checked here."""
+    """Returns the study in a file; `given` overrides its section [text]. Raises InputError for an unknown key or a
+    wrong value. Recipe values are not checked here."""
     read = read_table(file, ("text", "recipe", "rows"))
     if not isinstance(read.get("rows"), dict) or not read["rows"]:
         raise InputError(f"{file}: there are no rows; write a table [rows.NAME] per row.")
@@ -89,8 +89,8 @@ class Budget:
         return f"{self.steps}-updates" if self.steps else f"{self.minutes:g}-minutes"
 
     def settings(self, recipe: Recipe) -> list[str]:
-        """Returns the overrides that give a row with this recipe the budget. With few updates the warm-up takes at most
-        a quarter of them, and the averaged checkpoints the second half."""
+        """Returns the recipe overrides for this budget. The warm-up takes at most a quarter of the updates, and the
+        averaged checkpoints at most the second half."""
         if not self.steps:
             return [f"train.max_steps={MOST_STEPS}", f"train.max_minutes={self.minutes}"]
         steps, train = self.steps, recipe.train
@@ -100,7 +100,7 @@ class Budget:
 
     @classmethod
     def of(cls, steps: int | None, minutes: float | None, recipe: Recipe) -> Budget:
-        """Returns the budget that the user gives, else that of the recipe."""
+        """Returns the user's budget, or else the recipe's."""
         if steps is not None and minutes is not None:
             raise InputError("`steps` and `minutes` exclude each other; run the study twice.")
         minutes = minutes or (0 if steps else recipe.train.max_minutes)
@@ -124,8 +124,8 @@ def recipes_of(rows: Sequence[Row], recipe: Recipe, budget: Budget) -> dict[str,
 
 
 def prepared(row: Row, text: TextFiles, size: int) -> Stage:
-    """Returns the stage that makes the data folder of a row, which rows with the same options share."""
-    # Two vocabularies have as many subwords in all as a joint one.
+    """Returns the stage that makes the data folder of a row. Rows with the same options use the same folder."""
+    # Two separate vocabularies together have as many subwords as a joint one.
     words = ["--vocab-size", str(size // (2 if "--separate" in row.prepare else 1)), *row.prepare]
     out = quote("-".join(["data", *(word.lstrip("-") for word in row.prepare)]), safe="")
     inputs = [str(path) for name in (*text.train, text.valid) for path in text.pairs[name]]
@@ -135,7 +135,7 @@ def prepared(row: Row, text: TextFiles, size: int) -> Stage:
 
 def trained(row: Row, seed: int, inputs: Sequence[str], processes: Sequence[str], valid: Sequence[str]) -> list[Stage]:
     """Returns the stages that train and measure a row. `inputs` are the data folder, the recipe and the user's code,
-    `valid` the files of the validation text."""
+    `processes` the command's option for their number, and `valid` the files of the validation text."""
     place = f"{row.name}-{seed}"
     run, model, figures = f"{place}/run", f"{place}/model.safetensors", f"{place}/figures.json"
     options = ["--data", inputs[0], "--out", run, "--recipe", inputs[1], "--set", f"train.seed={seed}", *processes]
@@ -150,8 +150,8 @@ def trained(row: Row, seed: int, inputs: Sequence[str], processes: Sequence[str]
 def compared(
     rows: Sequence[Row], texts: Mapping[str, Mapping[str, Sequence[str]]], refs: Sequence[str]
 ) -> list[list[Comparison]]:
-    """Returns the comparison of all rows with the first one for each metric, or nothing if the first one failed. The
-    texts are the translations of each row and seed."""
+    """Returns the comparisons of all rows with the first one, per metric; an empty list if the first one failed.
+    `texts` are the translations by row and seed."""
     systems = {row.name: texts[row.name] for row in rows if row.name in texts}
     return compare(systems, [refs]) if len(systems) > 1 and rows[0].name in systems else []
 
@@ -161,9 +161,9 @@ def run_study(
     steps: int | None = None, minutes: float | None = None, seeds: Sequence[int] = (1,), only: Sequence[str] = (),
     out: Path | None = None, start: Run = run,
 ) -> str:  # fmt: skip
-    """Runs the study in a file, whose commands `start` runs, and returns its table. `text` replaces values of its
-    section [text], `only` names the rows to train, and `out` is the folder of the results. Raises InputError for a
-    wrong value, and VtransError if a row failed, after the others."""
+    """Runs the study in `file`, each command by `start`, and returns its table. `text` overrides the section [text],
+    `only` names the rows to train, and `out` is the folder of the results. Raises InputError for a wrong value. If a
+    row fails, runs the others, then raises VtransError."""
     study = load_study(file, text)
     rows, name = rows_of(study, only), recipe or recipe_beside(file, study.recipe)
     if any(word.partition("=")[0].strip() == "train.seed" for word in overrides):
@@ -194,7 +194,7 @@ def run_study(
                 figures, translations = (work.folder / output for output in measuring.outputs)
                 found.append((row.name, row.words, json.loads(figures.read_bytes())))
                 texts.setdefault(row.name, {})[training.name] = list(lines_in(translations))
-                write_atomically(work.folder / "table.md", table(found, about).encode())  # to look at meanwhile
+                write_atomically(work.folder / "table.md", table(found, about).encode())  # a preview of the result
         made = table(found, about, compared(rows, texts, list(lines_in(valid[1]))))
         write_atomically(work.folder / "table.md", made.encode())
     if failed:

@@ -1,4 +1,4 @@
-"""Tables in Markdown, and the one of a study: a line per row, from the figures of its seeds."""
+"""Markdown tables, and the table of a study: one line per row, summarising its seeds."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EXPLAINED = (
 )
 
 Found = tuple[str, str, Mapping[str, Any]]
-"""The name of a row, its words, and the figures that measure.py wrote for one of its seeds."""
+"""The name of a row, its description, and the figures that measure.py wrote for one seed."""
 
 
 def table(found: Sequence[Found], about: str, tests: Sequence[Sequence[Comparison]] = ()) -> str:
-    """Returns the table in Markdown, and the notes that explain its figures. `about` says what all rows have, and
-    `tests` are the comparisons of the rows for each score."""
+    """Returns the table in Markdown, with notes that explain its figures. `about` describes the common settings, and
+    `tests` are the comparisons of the rows per score."""
     every = [figures for _, _, figures in found]
     searches = dict.fromkeys(
         "beam {beam}, alpha {alpha} and the engine {engine}".format(**each["search"]) for each in every
@@ -73,6 +73,6 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def markdown_table(head: Sequence[str], texts: int, rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table in Markdown whose first columns, `texts` in number, are texts, and the others numbers."""
+    """Returns a table in Markdown. The first `texts` columns contain text, the others numbers."""
     lines = [head, ["---"] * texts + ["---:"] * (len(head) - texts), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

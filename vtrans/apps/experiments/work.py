@@ -1,5 +1,5 @@
-"""Work that is done in stages, each a few commands: a stage runs once, until its commands or its files change. Each
-command runs in a process of its own."""
+"""Work in stages of a few commands. A stage runs again only if its commands or files have changed. Each command runs
+in a separate process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from vtrans.system.signals import ended_by_signals
 RECORD, LOCK = "stages.json", ".lock"
 ROOT = str(Path(__file__).resolve().parents[3])
 PROGRAMS = {"vtrans": [sys.executable, "-P", "-m", "vtrans"], "python": [sys.executable, "-P"]}
-INTO = ">"  # before the last word of a command: a file for its standard output
+INTO = ">"  # before the last word of a command: redirects stdout to that file
 Run = Callable[..., None]  # runs a command as `run` does
 
 
 class CommandError(VtransError):
-    """A command failed; it has printed why. The exit code is the command's."""
+    """A command failed and has printed the reason. The exit code is the command's."""
 
     def __init__(self, words: Sequence[str], code: int) -> None:
         super().__init__(f"the command {' '.join(words[:2])} failed; the lines above say why.")
@@ -43,8 +43,8 @@ def run(
     """Prints a command and runs it in a folder. Raises CommandError if it fails.
 
     The command is printed to `output` and writes to it; the default is stdout. It inherits the file descriptors `held`.
-    It is in a process group of its own: Ctrl-C reaches this program alone, which then ends the command once and waits
-    for it. A second signal would keep a training from saving its state.
+    It has its own process group, so Ctrl-C reaches only this program, which signals the command once and waits for it:
+    a second signal would keep a training from saving its state.
     """
     shown = output or sys.stdout
     into = folder / words[-1] if INTO in words else None
@@ -76,9 +76,9 @@ def run(
 
 @dataclass(frozen=True)
 class Stage:
-    """Commands that run one after the other. They and the contents of `inputs` decide `outputs`.
+    """Commands that run in order. They and the contents of `inputs` determine `outputs`.
 
-    `scratch` are other paths that the commands write. If a stage `resumes`, it continues what they left there.
+    `scratch` are other paths that the commands write. A stage that `resumes` continues from files left there.
     """
 
     name: str
@@ -90,11 +90,11 @@ class Stage:
 
 
 class Work:
-    """A folder with a record of the stages that ran in it: the key of each, the digests of its outputs, its seconds.
+    """A folder with a record of the stages run in it: the key, digests of outputs and seconds of each.
 
-    The paths of stages are relative to the folder, so it may be moved. A command holds the lock of the folder: one that
-    outlives this program keeps others out. VtransError if another process works there, and InputError if the folder
-    holds other work than `name`.
+    The paths of stages are relative to the folder, so it may be moved. Commands inherit the lock of the folder, so one
+    that outlives this program keeps others out. Raises VtransError if another process works there, and InputError if
+    the folder contains other work than `name`.
     """
 
     def __init__(self, folder: Path, name: str, console: Console, start: Run = run) -> None:
@@ -122,7 +122,7 @@ class Work:
         write_atomically(self.folder / RECORD, json.dumps(record, indent=1).encode() + b"\n")
 
     def run(self, stages: Sequence[Stage]) -> None:
-        """Runs the stages that are not done."""
+        """Runs the unfinished stages in order."""
         for n, stage in enumerate(stages, 1):
             key, where = self._key(stage), f"stage {n} of {len(stages)}: {stage.name}"
             if self._is_done(stage, key):
@@ -132,11 +132,11 @@ class Work:
                 self._run(stage, key)
 
     def minutes(self, stage: Stage) -> float:
-        """Returns how long the last run of a stage took."""
+        """Returns the duration of the last run of a stage, in minutes."""
         return float(self.stages[stage.name]["seconds"]) / 60
 
     def _digests(self, paths: Sequence[str]) -> list[str | None]:
-        """Returns the SHA-256 of files, and of the names and contents in folders; None for what does not exist."""
+        """Returns the SHA-256 of each file, or of the names and contents in a folder; None for a missing path."""
         found = []
         for path in paths:
             whole = self.folder / path
@@ -146,7 +146,7 @@ class Work:
         return found
 
     def _key(self, stage: Stage) -> str:
-        """Returns the hash of the commands of a stage and of the contents of its inputs, wherever these are."""
+        """Returns the hash of the commands of a stage and the contents of its inputs, but not their folders."""
         words = [[Path(word).name if word in stage.inputs else word for word in words] for words in stage.commands]
         return hashlib.sha256(json.dumps([words, self._digests(stage.inputs)]).encode()).hexdigest()
 
@@ -155,14 +155,14 @@ class Work:
         return record.get("key") == key and record.get("outputs") == self._digests(stage.outputs)
 
     def _why(self, stage: Stage, key: str) -> str:
-        """Returns why a stage runs again; empty if it has never ended."""
+        """Returns why a stage runs again, or "" if it has never finished."""
         record = self.stages.get(stage.name, {})
         if record.get("key", key) != key:
             return " again, because its commands or files have changed"
         return " again, because its results have changed" if "outputs" in record else ""
 
     def _run(self, stage: Stage, key: str) -> None:
-        """Runs the commands of a stage, which resume what an earlier run with this key left, if they can."""
+        """Runs the commands of a stage. A stage that `resumes` continues an earlier run with this key."""
         record = self.stages.get(stage.name, {})
         if not stage.resumes or record.get("key") != key or "outputs" in record:
             for target in (self.folder / path for path in (*stage.outputs, *stage.scratch)):
