@@ -1,1 +1,1 @@
-"""Models from and for other programs: CTranslate2, Hugging Face and Marian."""
+"""Import and export of other programs' models: CTranslate2, Hugging Face, Marian and Bergamot."""

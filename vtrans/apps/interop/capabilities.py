@@ -1,7 +1,7 @@
-"""Which values of the keys of [model] and [search] each program can express. Every exporter reads this table.
+"""The values of the [model] and [search] keys that each program can express. Every exporter reads these tables.
 
-A value that a table does not list is refused by name; a key that it does not list must have its default. So a new key,
-or a new choice of an old one, is refused by all exporters until it is added here.
+Exporters refuse a [model] value that the table does not list. A key that it does not list must have its default, so
+all exporters refuse a new key until it is added here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Values = Mapping[str, Collection[Any] | None]
 
 CTRANSLATE2, HUGGING_FACE, BERGAMOT = "CTranslate2", "Hugging Face", "Bergamot"
 
-# Sizes, and keys that every exporter expresses by copies or in the weights. Only training uses an alignment layer.
+# Sizes, and keys that every exporter expresses by copying or changing weights. Only training uses an alignment layer.
 _COMMON: Values = {
     **dict.fromkeys(("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "max_positions")),
     **dict.fromkeys(("share_positions", "share_group", "share_stacks", "scale_embedding", "projection_bias")),
@@ -43,7 +43,7 @@ MODEL: Mapping[str, Values] = {
         "activation": ("relu", "gelu", "swish"),
         "positions": ("sinusoidal", "stored"),
     },
-    # With pre-norm, Bergamot's encoder normalises the queries alone.
+    # With pre-norm, Bergamot's encoder normalises only the queries.
     BERGAMOT: {
         **_COMMON,
         "norm": ("post",),
@@ -56,9 +56,9 @@ MODEL: Mapping[str, Values] = {
     },
 }
 
-# Sizes that must be multiples of the width of the registers with which Bergamot multiplies matrices.
+# Sizes that must be multiples of the register width of Bergamot's matrix product.
 MULTIPLES: Mapping[str, Mapping[str, int]] = {BERGAMOT: {"d_model": 64, "d_ff": 64}}
-# The programs of the formats of `vtrans export`.
+# The program for each format of `vtrans export`.
 PROGRAMS = {
     "ctranslate2": CTRANSLATE2,
     "huggingface": HUGGING_FACE,
@@ -66,8 +66,8 @@ PROGRAMS = {
     "web": BERGAMOT,
 }
 
-# The search keys that an export contains; one for CTranslate2 contains none. A value that is not listed is replaced by
-# the first one.
+# The search keys that an export stores; a CTranslate2 export stores none. A value that is not listed is replaced by the
+# first one that is.
 SEARCH: Mapping[str, Values] = {
     HUGGING_FACE: {
         **dict.fromkeys(("beam", "alpha", "max_length", "min_length", "no_repeat_ngram", "repetition_penalty")),
@@ -95,7 +95,7 @@ SEARCH: Mapping[str, Values] = {
 
 
 def check_model(config: ModelConfig, program: str) -> None:
-    """Raises InputError for an architecture that a program cannot express, with the keys to change."""
+    """Raises InputError, which names the keys to change, for an architecture that a program cannot express."""
     known = MODEL[program]
     wrong: list[tuple[str, str, Any]] = []  # the key, what the program allows, and a value that it allows
     for name, key in keys_of(type(config)).items():
@@ -117,10 +117,10 @@ def check_model(config: ModelConfig, program: str) -> None:
 
 
 def nearest_search(search: SearchConfig, program: str, console: Console, **chosen: Any) -> SearchConfig:
-    """Returns the nearest search settings that a program can express. `chosen` are values that the caller has found for
-    some keys.
+    """Returns the nearest search settings that a program can express. `chosen` overrides some of them.
 
-    Warns of each change that has an effect. Raises InputError for a key that SEARCH does not list for the program.
+    Warns about each change that has an effect. Raises InputError for a key that SEARCH does not list for the program,
+    unless it has its default.
     """
     nearest = dict(chosen)
     for name, key in keys_of(type(search)).items():

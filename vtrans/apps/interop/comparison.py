@@ -1,7 +1,7 @@
 """Compares a model with the same model in another program, after an import or for an export.
 
-`outputs` translates and scores sample sentences with vtrans, and `compare` does so with the other program, which it
-calls as its users do: without settings. Only one of the two models is in memory.
+`outputs` translates and scores sample sentences with vtrans; `compare` does the same with the other program, called
+with its default settings, as its users do. For an import, only one of the two models is in memory at a time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from vtrans.text.languages import base
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.steps.split import EXTRA_LENGTH
 
-LOGITS = 1 << 21  # of a step of a search, which has several copies of them in memory
+LOGITS = 1 << 21  # per search step; several copies of them are in memory
 FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once
-TIE = 1e-4  # largest difference of the scores of two translations that counts as a tie
-LONGEST = 2048  # most positions that are compared
-SECONDS = 3600  # until a run of another program counts as hanging
-# Everyday sentences by language, some with what models get wrong: names, numbers, quotation marks, capitals, one word.
+TIE = 1e-4  # largest score difference between two translations that counts as a tie
+LONGEST = 2048  # maximum number of positions compared
+SECONDS = 3600  # timeout for a run of another program
+# Everyday sentences by language, including hard cases: names, numbers, quotation marks, capitals, single words.
 REAL: dict[str, list[str]] = json.loads(Path(__file__).with_name("samples.json").read_text(encoding="utf-8"))
 
 IdPair = tuple[Sequence[int], Sequence[int]]
@@ -42,15 +42,15 @@ Score = Callable[[Sequence[IdPair]], Sequence[Sequence[float]]]
 
 
 class Tolerance(NamedTuple):
-    """Largest differences allowed between a model and the same model in another program, in natural logarithms."""
+    """Largest differences allowed between vtrans and another program on the same model, in nats."""
 
     token: float = 1e-4
-    """In the log-probability of any subword of a given translation."""
+    """Difference of the log-probability of a single subword of a given translation."""
     mean: float = 2e-5
-    """In log-probabilities, as the mean of the absolute differences."""
+    """Mean absolute difference of the log-probabilities."""
     lost: float | None = None
-    """Decrease of the mean score of the translations; None: all translations must be equal, except ties and those that
-    the other program cut off."""
+    """Decrease of the mean score of the translations. None: translations must be equal, except for ties and
+    translations that the other program cuts off."""
 
 
 @dataclass(frozen=True)
@@ -59,27 +59,27 @@ class Outputs:
 
     lines: Sequence[str]
     sources: Sequence[list[int]]
-    """With EOS."""
+    """Token ids with EOS."""
     limits: Sequence[int]
-    """The most subwords of each translation."""
+    """The maximum number of subwords of each translation."""
     search: SearchConfig
     translations: Sequence[list[int]] = ()
-    """Without EOS."""
+    """Token ids without EOS."""
     pairs: Sequence[IdPair] = ()
     logprobs: Sequence[Sequence[float]] = ()
-    """Of each pair's target."""
+    """Per subword of each pair's target."""
 
 
 class Program:
-    """Another program with a model. Token ids are ours."""
+    """Another program that runs a model. Token ids are ours."""
 
     name: str
-    """With its version: "transformers 5.0"."""
+    """Name and version, such as "transformers 5.0"."""
     path: Path
     """The model's file or folder."""
     tolerance = Tolerance()
     search: SearchConfig | None = None
-    """The program's own search; None: the search of the model."""
+    """The program's default search; None for the model's search."""
 
     def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
         """Returns the ids of each source line with EOS; None if the program does not split text."""
@@ -90,19 +90,19 @@ class Program:
         return []
 
     def translate(self, ours: Outputs) -> list[list[int]] | None:
-        """Returns the translation of each source without EOS, limited as ours; None if it cannot be compared."""
+        """Returns the translation of each source without EOS, within our limits; None if it cannot be compared."""
         return None
 
     def limit(self, src_ids: Sequence[int], tgt_ids: Sequence[int]) -> None:
-        """Makes all but these subwords of the source and the target impossible. Ids then count these ones. Raises
-        InputError for a program that cannot do so."""
+        """Limits source and target to these subwords, whose positions in the lists become their ids. Raises InputError
+        for a program that cannot do so."""
         raise InputError("only transformers can be limited to the subwords that stay")
 
     def run(
         self, command: Sequence[str], count: int, folder: Path, given: str = "", out: Path | None = None
     ) -> list[str]:
-        """Returns the `count` lines that a command, which runs in a folder, writes to `out` or the standard output.
-        Raises VtransError if it fails."""
+        """Runs a command in a folder, and returns the `count` lines that it writes to `out` or to standard output.
+        Raises VtransError if it fails or writes another number of lines."""
         options: dict[str, Any] = {"capture_output": True, "timeout": SECONDS, "encoding": "utf-8", "errors": "replace"}
         try:
             done = subprocess.run(command, input=given, cwd=folder, **options)
@@ -120,32 +120,32 @@ class Program:
 
 @dataclass(frozen=True)
 class Differences:
-    """The differences of two translations of each source."""
+    """Differences between our translations and the other program's."""
 
     equal: int
     excused: int
-    """Translations that differ, but whose scores differ by rounding alone, or that reach the length limit in the other
-    program, which has rules of its own there."""
+    """Translations that differ, but whose scores differ only by rounding, or that reach the length limit in the other
+    program, which handles it differently."""
     missed: list[str]
     """The lines whose translations differ for another reason."""
     lost: float
-    """How much less the other translations score, in the mean."""
+    """The mean score of our translations minus the other program's."""
     first: str
-    """The first one of `missed` with both translations."""
+    """The first line in `missed`, with both translations."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The differences of a model between vtrans and another program."""
+    """Differences between vtrans and another program on the same model."""
 
     original: str
     """The name of the other program."""
     sentences: int
     split: list[str] | None
-    """The lines with other subwords; None if the other program does not split text."""
+    """The lines that the other program segments differently; None if it does not split text."""
     logprobs: int
     largest: float
-    """The largest difference of a log-probability."""
+    """The largest absolute difference of a log-probability."""
     mean: float
     """The mean of the absolute differences."""
     tolerance: Tolerance
@@ -156,7 +156,7 @@ class Comparison:
         return asdict(self) | {"tolerance": self.tolerance.token}
 
     def problem(self) -> str | None:
-        """Returns the first difference that is larger than the tolerance, in words, or None."""
+        """Returns a description of the first difference that exceeds the tolerance, or None."""
         allowed, count, found = self.tolerance, self.sentences, self.translations
         if self.split:
             return f"it splits {len(self.split)} of {count} sentences into other subwords, first {self.split[0][:80]!r}"
@@ -172,7 +172,7 @@ class Comparison:
         return None
 
     def show(self, console: Console) -> None:
-        """Prints what was compared."""
+        """Prints the results."""
         count, found = self.sentences, self.translations
         said = [] if self.split is None else [f"{count - len(self.split)} of {count} sentences are split alike"]
         if self.logprobs:
@@ -186,7 +186,7 @@ class Comparison:
         console.info(f"compared with {self.original}: {'; '.join(said)}")
 
     def refuse(self, out: Path, advice: str = "") -> None:
-        """Raises VtransError, which names the file `out`, if the differences are larger than the tolerance."""
+        """Raises VtransError, which names the file `out`, if the differences exceed the tolerance."""
         if problem := self.problem():
             raise VtransError(
                 f"{out} was not written, because the model differs in {self.original}: {problem}"
@@ -195,7 +195,7 @@ class Comparison:
 
 
 def real_sentences(loaded: LoadedModel) -> list[str]:
-    """Returns the sentences in the model's source languages; those in all languages if none of them is here. They begin
+    """Returns the built-in sentences in the model's source languages, or in all languages if there are none. They begin
     with a tag if the model needs one."""
     languages = {base(pair.src) for pair in loaded.languages}
     lines = [line for language in languages & REAL.keys() or REAL for line in REAL[language]]
@@ -204,10 +204,10 @@ def real_sentences(loaded: LoadedModel) -> list[str]:
 
 
 def encoded(loaded: LoadedModel, lines: Sequence[str]) -> Outputs:
-    """Returns the lines that are neither blank nor translated in pieces, without translations. Raises InputError if
-    there are none."""
+    """Returns Outputs without translations for the lines that are not blank and short enough to be translated whole.
+    Raises InputError if there are none."""
     search = loaded.search
-    if search.begin:  # the first subword is that of the target language, and sources begin with their own
+    if search.begin:  # translations begin with the target language's tag, and sources with their own
         tag = next(iter(loaded.tags.values()), "")
         lines = [f"{tag} {line}".strip() for line in lines if line.strip()]
     reach = _reach(loaded)
@@ -219,21 +219,21 @@ def encoded(loaded: LoadedModel, lines: Sequence[str]) -> Outputs:
             f"all sample sentences are blank or have more than {longest:,} subwords; give others to compare the two "
             "programs on."
         )
-    # EOS is scored after an unfinished translation, and needs a position, too.
+    # EOS needs a position too, because it is scored even after an unfinished translation.
     limit = min(max(map(len, sources.values())) + EXTRA_LENGTH, reach - 1, search.max_length or reach)
     limits = [min(limit, math.ceil(search.max_ratio * len(ids)) or limit) for ids in sources.values()]
     return Outputs(list(sources), list(sources.values()), limits, search)
 
 
 def _reach(loaded: LoadedModel) -> int:
-    """Returns the most positions of a sentence, with EOS."""
+    """Returns the maximum number of positions of a sentence, including EOS."""
     return min(loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH, LONGEST)
 
 
 def outputs(loaded: LoadedModel, lines: Sequence[str], program: Program) -> Outputs:
-    """Translates and scores lines by the search of a program on the CPU in float32, those that `encoded` returns.
+    """Translates and scores the lines that `encoded` returns, on the CPU in float32, with a program's search.
 
-    If translations may differ, it also scores a random pair that reaches the end of the position table.
+    If the tolerance lets translations differ, also scores a random pair that reaches the end of the position table.
     """
     search = replace(program.search or loaded.search, max_source=loaded.search.max_source)
     given = encoded(replace(loaded, search=search), lines)
@@ -250,16 +250,16 @@ def outputs(loaded: LoadedModel, lines: Sequence[str], program: Program) -> Outp
 
 
 def scorer(loaded: LoadedModel) -> Score:
-    """Returns the function with which our model scores translations."""
+    """Returns a function that scores translations with our model."""
     engine = TorchEngine([loaded])
     return lambda pairs: engine.token_logprobs([(source[:-1], target) for source, target in pairs], FORCED_TOKENS)
 
 
 def translated(loaded: LoadedModel, given: Outputs) -> list[list[int]]:
-    """Returns our best translation of each source, on the CPU in float32, with the shortlist if there is one."""
+    """Returns our best translation of each source, searched on the CPU with the shortlist if there is one."""
     loaded.model.cpu().eval()
     search, asked = given.search, [Source(*each, "") for each in zip(given.sources, given.limits, strict=True)]
-    at_a_time = max(1, LOGITS // (len(loaded.tgt_vocab) * search.beam))  # the memory is then that of the model
+    at_a_time = max(1, LOGITS // (len(loaded.tgt_vocab) * search.beam))  # so that the model dominates memory
     tokens = min(at_a_time * max(map(len, given.sources)), search.batch_tokens)
     engine = TorchEngine([loaded], shortlist=loaded.shortlist is not None)
     rules = rules_of(search, loaded.tgt_vocab)
@@ -268,9 +268,9 @@ def translated(loaded: LoadedModel, given: Outputs) -> list[list[int]]:
 
 
 def compare(ours: Outputs, program: Program, tgt: Vocabulary, score: Score | None = None) -> Comparison:
-    """Compares our outputs, whose target vocabulary is `tgt`, with those of another program.
+    """Compares our outputs, whose target vocabulary is `tgt`, with the outputs of another program.
 
-    `score` scores the translations that differ. By default the program does; for an export our model should.
+    `score` scores the translations that differ: by default the program's `logprobs`; for an export, pass our `scorer`.
     """
     split = None
     if rows := program.encode(ours.lines):  # before the weights are in memory, because a tokenizer may be large
@@ -294,13 +294,13 @@ def differences(
     *,
     exact: bool,
 ) -> Differences:
-    """Compares our translations with others. They tie if rounding may have decided between them: if their scores are
-    equal, or the probabilities of the first subwords that differ.
+    """Compares our translations with the other program's. Two translations tie if their scores, or the
+    log-probabilities of the first subwords that differ, differ by at most TIE, so that rounding may decide.
 
-    `exact` excuses other ones that reach the limit: those of a beam search, which have rules of their own there, and
-    those of a greedy one that are equal to ours as far as both go.
+    `exact` also excuses translations of the other program that reach the length limit: all of them with a beam, because
+    programs handle the limit differently; in greedy search, only if one translation is a prefix of the other.
     """
-    judged: dict[int, int | None] = {}  # where the translations differ first
+    judged: dict[int, int | None] = {}  # by sentence: the first position that differs
     pairs, equal = [], 0
     for i, (mine, other, limit) in enumerate(zip(ours.translations, theirs, ours.limits, strict=True)):
         ended = [tokens if len(tokens) >= limit else [*tokens, EOS_ID] for tokens in (mine, other)]
@@ -326,6 +326,6 @@ def differences(
 
 
 def _score(logprobs: Sequence[float], search: SearchConfig) -> float:
-    """Returns the score of a translation by the log-probabilities of its subwords, and of EOS if it has one. The
-    first subwords cost nothing if the search is forced to begin with them."""
+    """Returns a translation's score from the log-probabilities of its subwords, including EOS if present. The forced
+    subwords at the start, `search.begin`, cost nothing."""
     return math.fsum(logprobs[len(search.begin) :]) / length_penalty(len(logprobs), search.alpha, search.length_penalty)

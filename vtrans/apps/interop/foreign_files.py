@@ -1,7 +1,7 @@
 """Reads and writes files of other programs, and checks sizes, shapes and names before it allocates memory.
 
-Nothing here executes code from a file. Every error is a FileError that names the file; one about a setting also has the
-key and the value.
+Nothing here executes code from a file. Every error is a FileError that names the file and, for a setting, the key and
+the value.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from vtrans.system.files import reason
 if TYPE_CHECKING:
     from torch import Tensor
 
-LARGEST_SIZE = 1 << 24  # of a dimension, a number of layers or a vocabulary
+LARGEST_SIZE = 1 << 24  # limit for dimensions, layer counts and vocabulary sizes
 Section = TypeVar("Section", ModelConfig, SearchConfig)
 AGAIN = "copy the folder again, or convert the model again"
-LONGEST_JSON = 1 << 26  # bytes; the vocabulary of a model with a million pieces has less
+LONGEST_JSON = 1 << 26  # bytes; a vocabulary of a million pieces is smaller
 
 Read = Callable[[], "Tensor"]
-"""Reads a weight when it is needed, so that only one of them is in memory twice."""
+"""Reads a weight on demand, so that at most one weight is in memory twice."""
 
 
 def file_in(folder: Path, name: Any) -> Path:
-    """Returns the path of a file of this folder. `name` may come from a file, so it must not lead out of the folder.
+    """Returns the path of the file `name` in a folder. The name may come from an untrusted file.
 
-    Raises FileError if it does, or if there is no such file.
+    Raises FileError if it leads out of the folder, or if there is no such file.
     """
     if not isinstance(name, str) or name in ("", ".", "..") or set(name) & set("/\\") or not name.isprintable():
         raise FileError(f"{folder} names a file {str(name)[:80]!r}, which is not in the folder itself.")
@@ -44,7 +44,7 @@ def file_in(folder: Path, name: Any) -> Path:
 
 
 def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
-    """Returns the content of a file that has at most `limit` bytes."""
+    """Returns the content of a file. Raises FileError if it cannot be read or has more than `limit` bytes."""
     try:
         with path.open("rb") as file:
             fits = os.fstat(file.fileno()).st_size <= limit
@@ -57,7 +57,7 @@ def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
 
 
 def read_object(path: Path, kind: type[Any] = dict) -> Any:
-    """Returns the value of a JSON file in UTF-8, which is an object or of another kind."""
+    """Returns the value of a UTF-8 JSON file. Raises FileError unless it is of type `kind`, by default an object."""
     try:
         value = json.loads(read_bytes(path).decode("utf-8-sig"))
     except RecursionError:
@@ -70,14 +70,14 @@ def read_object(path: Path, kind: type[Any] = dict) -> Any:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a JSON file for another program."""
+    """Writes an indented JSON file in UTF-8."""
     path.write_bytes(json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")
 
 
 def ordered(ids: Mapping[str, Any], count: Any, name: object) -> list[str]:
-    """Returns `count` pieces in the order of their ids, which are numbers from 0 or texts of them.
+    """Returns `count` pieces in the order of their ids, which count from 0 and may be strings.
 
-    Raises FileError for other ids, and for a vocabulary without `<unk>` or `</s>`. `name` is what errors call it.
+    Raises FileError, which names the vocabulary `name`, for other ids and for a missing `<unk>` or `</s>`.
     """
     pieces = {str(place): piece for piece, place in ids.items()}
     if len(ids) != count or pieces.keys() != set(map(str, range(len(ids)))):
@@ -89,18 +89,18 @@ def ordered(ids: Mapping[str, Any], count: Any, name: object) -> list[str]:
 
 
 def wrong(where: Path | str, what: str, allowed: str, value: Any, advice: str = "") -> FileError:
-    """Returns the error for a value in a file; None stands for a missing one."""
+    """Returns the error for a value in a file; a `value` of None means that it is missing."""
     return FileError(f"{where}: {what} must be {allowed}, got {shown(value)}{'; ' if advice else ''}{advice}.")
 
 
 def shown(value: Any) -> str:
-    """Returns a value as JSON has it, shortened if it is long."""
+    """Returns a value for an error message, truncated if it is long; None is "nothing"."""
     return str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)[:80]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings in a file, which errors call `name`. Keys that are missing have the default of each method."""
+    """The settings in a file, called `name` in errors. A missing key has the default of the method that reads it."""
 
     values: Mapping[str, Any]
     name: str
@@ -109,7 +109,7 @@ class Settings:
         return self.values.get(key, default)
 
     def check(self, expected: Mapping[str, Sequence[Any]], advice: str = "") -> None:
-        """Raises FileError unless each key has one of these values, of which the first is the default."""
+        """Raises FileError unless each key has one of its allowed values; the first is the default."""
         for key, allowed in expected.items():
             if self.get(key, allowed[0]) not in allowed:
                 raise self.wrong(key, " or ".join(map(shown, allowed)) + " for vtrans to import the model", advice)
@@ -119,7 +119,7 @@ class Settings:
         return wrong(self.name, key, allowed, self.get(key), advice)
 
     def size(self, key: str, default: int | None = None, *, least: int = 1, largest: int = LARGEST_SIZE) -> int:
-        """Returns a whole number: a dimension, a count or an id."""
+        """Returns an integer from `least` to `largest`: a dimension, a count or an id."""
         value = self.get(key, default)
         if type(value) is not int or not least <= value <= largest:
             raise self.wrong(key, f"a whole number from {least} to {largest:,}")
@@ -139,12 +139,12 @@ class Settings:
         return str(self.get(key, default))
 
     def listed(self, key: str) -> list[Any]:
-        """Returns a list, also of a single value; [] if the key is missing."""
+        """Returns a list. A single value becomes a list of one; a missing key gives []."""
         value = self.get(key)
         return value if isinstance(value, list) else [] if value is None else [value]
 
     def section(self, kind: type[Section], values: Mapping[str, Any]) -> Section:
-        """Returns the architecture or the search with these values. Raises FileError for one that vtrans lacks."""
+        """Returns the ModelConfig or SearchConfig with these values. Raises FileError for an unsupported value."""
         try:
             return section_from(kind, "model" if kind is ModelConfig else "search", values, self.name)
         except InputError as error:
@@ -152,7 +152,7 @@ class Settings:
 
 
 class ForeignTensors:
-    """The tensors of a file by name, with their shapes, which are known without reading them."""
+    """The tensors in a file by name. Their shapes are known without reading them."""
 
     def __init__(self, path: Path, shapes: Mapping[str, Sequence[int]], read: Callable[[str], Tensor]) -> None:
         """`read` is called at most once per name."""
@@ -163,8 +163,8 @@ class ForeignTensors:
         return name in self.shapes
 
     def get(self, name: str, *shape: int) -> Read:
-        """Returns a function that reads a tensor in float32, and raises FileError for a type other than a
-        floating-point one. Raises FileError if the tensor is missing or has another shape."""
+        """Returns a function that reads a tensor as float32; it raises FileError if the type is not floating-point.
+        Raises FileError if the tensor is missing or has another shape."""
         self.asked.add(name)
         if name not in self.shapes:
             raise FileError(f"{self.path} lacks the weight {name}.")
@@ -180,14 +180,14 @@ class ForeignTensors:
         return read
 
     def refuse_others(self, ignored: Collection[str] = ()) -> None:
-        """Raises FileError if a tensor was not asked for and is not `ignored`."""
+        """Raises FileError for a tensor that was neither requested with `get` nor is `ignored`."""
         if others := sorted(self.shapes.keys() - self.asked - set(ignored)):
             raise FileError(f"{self.path} has the weight {others[0][:80]!r}, which this architecture does not have.")
 
 
 def open_safetensors(path: Path) -> ForeignTensors:
-    """Returns the tensors of a safetensors file. Each reading maps the file again, so that its pages leave the memory
-    with the tensor. Copy what the model keeps, so that it does not depend on the file."""
+    """Returns the tensors of a safetensors file. Each read maps the file again, so that its pages are freed with the
+    tensor. Copy a tensor to keep it, because the file backs its memory."""
     file = TensorFile(path, mapped(path, "pt"))
     shapes = {name: file.facts(name)[1] for name in file.keys()}  # noqa: SIM118 - not a mapping
 

@@ -1,4 +1,4 @@
-"""Imports models of other programs and exports models for them, after checking that both give the same results."""
+"""Imports models from other programs and exports models to them, if both programs give the same results."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from vtrans.system.files import check_path, destination, named_os_errors, no_fil
 from vtrans.system.process_memory import release_memory
 
 MODEL_SUFFIX = ".safetensors"
-FEW = 6  # samples of the text to keep
+FEW = 6  # maximum number of `keep` lines that serve as samples
 T = TypeVar("T")
 ADVICE = {"ctranslate2": "choose another `quantization`, or translate with the model itself"}
-# Each writes files into an empty folder. It returns the model with the nearest search settings that they express, and a
-# function that loads them into the other program, or raises InputError if that is not installed.
+# Each writes files into an empty folder. It returns the model with the nearest search settings that the files express,
+# and a function that loads them into the other program, or raises InputError if the program is not installed.
 WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
     "bergamot": bergamot_exporter.write,
     "web": bergamot_exporter.write_page,
@@ -54,15 +54,15 @@ WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
 def read_model(path: Path, options: Mapping[str, Any] = MappingProxyType({})) -> Imported:
     """Returns the model in a file or folder of another program.
 
-    The options are `src_spm` and `tgt_spm`, SentencePiece models for a folder of CTranslate2, which may have none, and
-    the languages `from` and `to` of a model of M2M100 or NLLB. Raises InputError for an option that the model does not
-    take, and FileError if no reader recognises the path.
+    The options are `src_spm` and `tgt_spm`, SentencePiece models for a CTranslate2 folder, which may lack them, and
+    `from` and `to`, the languages for M2M100 or NLLB. Raises InputError for an option that the model does not take, and
+    FileError if no reader recognises the path.
     """
     check_path(path)
     if not path.exists():
         raise no_file(path, "model", advice="name its file or folder")
-    left = dict(options)  # each reader takes out the options that it knows
-    if ctranslate2_importer.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
+    left = dict(options)  # each reader removes the options that it uses
+    if ctranslate2_importer.recognises(path):  # first, because its folder may contain Hugging Face's tokenizer
         imported = ctranslate2_importer.read(path, left)
     elif huggingface_importer.recognises(path):
         imported = huggingface_importer.read(path, left)
@@ -88,15 +88,15 @@ def import_model(
     options: Mapping[str, Any] = MappingProxyType({}),
     keep: Keep | None = None,
 ) -> Comparison | None:
-    """Writes the model of another program as a model file, and returns how it compares with the original.
+    """Writes another program's model as a model file. Returns the comparison with that program, or None without one.
 
-    `read_model` explains the options. `keep` trims the vocabulary, even of a model file of vtrans. The two programs are
-    compared if the other one is installed; its model is loaded after ours is released. With `keep`, the other program
-    is limited to the subwords that stay, and the samples are some of the lines. Raises FileError for a model that
-    cannot be imported, InputError for an `out` in a run folder, and VtransError, leaving `out` as it was, if the two
+    `read_model` explains the options. `keep` trims the vocabulary, even of a model file of vtrans; the other program is
+    then limited to the subwords that stay, and some of the lines are the default samples. The two programs are compared
+    if the other one is installed; its model is loaded after ours is released. Raises FileError for a model that cannot
+    be imported, InputError for an `out` in a run folder, and VtransError, leaving `out` unchanged, if the two programs
     differ by more than rounding.
     """
-    destination(out, "model")  # before the work
+    destination(out, "model")  # fail early
     if run_of(out):
         raise InputError(f"`out` must be a file outside a run folder, got {out}.")
     parts = [file for file in path.iterdir() if training_of(file) is None] if path.is_dir() else [path]
@@ -139,7 +139,7 @@ def import_model(
 
 
 def _described(path: Path, imported: Imported, loaded: LoadedModel) -> Iterator[str]:
-    """Yields sentences about an imported model: its kind and size, its vocabularies, notes of the reader, its tags."""
+    """Yields sentences about an imported model: its kind and size, vocabularies, the reader's notes, its tags."""
     size, summary = count_parameters(loaded.model), loaded.model.config.summary
     yield f"{path} is {imported.kind}: {size:,} parameters, {summary}"
     sizes = [f"{len(vocab):,}" for vocab in (loaded.src_vocab, loaded.tgt_vocab)]
@@ -150,7 +150,7 @@ def _described(path: Path, imported: Imported, loaded: LoadedModel) -> Iterator[
 
 
 def _unless_refused(make: Callable[[], T], what: str, console: Console) -> T | None:
-    """Returns what `make` returns, or None with a warning if it refuses to compare the two programs."""
+    """Returns the result of `make`, or warns and returns None if it raises InputError."""
     try:
         return make()
     except InputError as error:
@@ -161,14 +161,14 @@ def _unless_refused(make: Callable[[], T], what: str, console: Console) -> T | N
 def export_model(
     loaded: LoadedModel, to: str, out: Path, console: Console, samples: Sequence[str] | None = None, **options: Any
 ) -> Comparison | None:
-    """Writes a folder for a program. Returns how the two compare, or None if the program is not installed.
+    """Exports a model to a folder for another program. Returns their comparison, or None if it is not installed.
 
-    `to` is one of WRITERS, whose `write` has the options. Both programs translate and score `samples`, or sentences of
-    vtrans. An earlier export for CTranslate2 in `out` is replaced. Raises InputError for a model that cannot be
-    exported or an `out` that holds something else, and VtransError, leaving `out` as it was, if the two differ by more
-    than the program's tolerance.
+    `to` is a key of WRITERS, whose function takes the options. Both programs translate and score `samples`, or the
+    built-in sentences. An earlier CTranslate2 export in `out` is replaced. Raises InputError for a model that cannot be
+    exported or an `out` that holds something else, and VtransError, leaving `out` unchanged, if the two programs differ
+    by more than the tolerance.
     """
-    if PROGRAMS[to] == BERGAMOT:  # its quantization is calibrated on them
+    if PROGRAMS[to] == BERGAMOT:  # it calibrates its quantization on the samples
         options["samples"] = samples
     comparison = None
     with atomic_folder(out) as folder:
@@ -186,10 +186,10 @@ def export_model(
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yields a temporary folder, which is flushed and renamed to `path` on leaving, and removed on an error.
+    """Yields a temporary folder, which is flushed and renamed to the `destination` on exit, or removed on an error.
 
-    It goes to the `destination`, where an export or an empty folder is replaced by two renames: a crash between them
-    leaves the old folder under another name. Raises InputError if something else is there.
+    An earlier CTranslate2 export or an empty folder there is replaced by two renames; a crash between them leaves the
+    old folder under another name. Raises InputError if something else is there.
     """
     path = destination(path, "folder")
     if path.exists() and not is_exported(path) and any(path.iterdir()):

@@ -1,6 +1,6 @@
-"""A model of another program, as it was read, and its conversion to a model of ours.
+"""A model read from another program's files, and its conversion to our model.
 
-The `read` of each program's importer returns an Imported; `install` makes a model of it.
+The `read` function of each importer returns an Imported; `install` turns it into a LoadedModel.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 
 _LARGE = 1 << 28  # bytes
 ABSENT_BIAS = -1e4
-"""The projection's bias of a subword that the other program does not have. Its probability is exactly 0."""
+"""Projection bias of a subword that the other program lacks. Its probability is exactly 0."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """An architecture, and a function per weight that reads it in our shape, so that checks need no weights in
-    memory."""
+    """An architecture, and a function per weight that reads it in our shape. Checks need no weights in memory."""
 
     config: ModelConfig
     weights: Mapping[str, Read]
@@ -41,7 +40,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Imported:
-    """A model of another program."""
+    """A model of another program, before its weights are read."""
 
     path: Path
     kind: str
@@ -50,15 +49,15 @@ class Imported:
     """Further facts for the user, one sentence each, without a full stop."""
     model: Model[Sources]
     original: Callable[[], Program] | None = None
-    """Returns the other program, which loads the model at its first use, for the comparison. Raises InputError if the
-    program is not installed. None for a model of vtrans."""
+    """Returns the other program for the comparison; it loads the model on first use. Raises InputError if the program
+    is not installed. None for a model of vtrans."""
 
 
 def install(imported: Imported) -> LoadedModel:
-    """Returns the model, in float32 on the CPU.
+    """Returns the model in float32 on the CPU.
 
-    Memory holds the model and one weight of the source. Raises FileError if names or shapes of the weights are not
-    exactly those of the architecture, or a value is not finite.
+    Memory holds the model and one source weight at a time. Raises FileError if the names or shapes of the weights do
+    not match the architecture exactly, or if a value is not finite.
     """
     path, given = imported.path, imported.model
     config, weights = given.model.config, given.model.weights
@@ -81,7 +80,7 @@ def install(imported: Imported) -> LoadedModel:
 
 
 def shapes_of(path: Path, config: ModelConfig, src: Vocabulary, tgt: Vocabulary) -> dict[str, Shape]:
-    """Returns the shapes of our weights. Raises FileError for an architecture that vtrans cannot express."""
+    """Returns the shapes of our weights by name. Raises FileError for an architecture that vtrans cannot express."""
     try:
         return layout_of(config, len(src), len(tgt), joint=have_one_table(src, tgt)).shapes
     except InputError as error:
@@ -100,9 +99,9 @@ def weights_in(
 ) -> dict[str, Read]:
     """Returns, for each of our weights except positions, a function that reads it from the tensors of another program.
 
-    `start` is the row that starts a translation, if the program has no row for BOS. If `transposed`, the program's
-    matrices are [in, out] and its vectors [1, n]. Its rows are ordered as in the vocabularies' tables, or as ours if
-    `is_ours`.
+    `start` is the embedding row that starts a translation if the program has no BOS row. If `transposed`, the program's
+    matrices are [in, out] and its vectors [1, n]. Embedding rows follow the vocabularies' tables, or our ids if
+    `is_ours`. Raises FileError if a tensor is missing or has another shape.
     """
     weights: dict[str, Read] = {}
     for ours, theirs, shape in layer_weights(config, names):
@@ -117,7 +116,7 @@ def weights_in(
     if config.projection_bias:
         bias, size = names.tables["projection.bias"], sizes[1]
         read = partial(torch.zeros, size)
-        if bias in tensors:  # a vector, or a matrix with one row
+        if bias in tensors:  # [V] or [1, V]
             read = tensors.get(bias, *[1] * (len(tensors.shapes[bias]) - 1), size)
         weights["projection.bias"] = partial(_bias_in_our_order, read, None if is_ours else vocabs[1])
     return weights
@@ -136,20 +135,20 @@ def _bias_in_our_order(read: Read, vocab: Vocabulary | None) -> Tensor:
     bias = read().flatten()
     if vocab:
         return rows_of(vocab, bias, absent=ABSENT_BIAS)
-    bias[PAD_ID] = 0  # exports have another value, because padding is never predicted
+    bias[PAD_ID] = 0  # exports store a large negative bias, so that padding is never predicted
     return bias
 
 
 def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Tensor:
-    """Returns our rows in the order of another program's table of `count` rows. `order` has the place of each there."""
+    """Returns our rows in the order of another program's table of `count` rows. `order` maps our ids to its rows."""
     ids = {place: id for id, place in enumerate(order)}
     return weight_VD.index_select(0, torch.tensor([ids[place] for place in range(count)]))
 
 
 def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: int | None = None, *, absent: float = 0.0) -> Tensor:
-    """Reorders an embedding [V, D], or a bias [V], from the other program's vocabulary to ours.
+    """Returns another program's embedding [V, D] or bias [V] in the order of our ids.
 
-    `start` is the row that starts a translation there, if the table has no row for BOS. Other missing rows are
+    `start` is the row that starts a translation there if the table has no BOS row. Other missing rows are filled with
     `absent`.
     """
     rows = weight_VD.index_select(0, torch.tensor([place or 0 for place in vocab.order]))

@@ -1,12 +1,12 @@
-"""Trims the vocabulary of a model to the subwords that a text needs, so that the text has the same subwords as before.
+"""Trims a model's vocabulary to the subwords that a text needs, without changing how the text is segmented.
 
-A unigram model takes the path of pieces with the best sum of scores. If the pieces of that path stay, fewer paths
-compete with it. Unknown characters and user-defined pieces have scores that depend on the lowest and the highest score
-of a piece, so these two stay as well.
+A unigram model chooses the segmentation with the highest total score. If its pieces stay, removing other pieces only
+removes competitors. The scores of unknown characters and user-defined pieces depend on the lowest and the highest
+piece score, so those two pieces stay as well.
 
-BPE merges the two neighbours with the best score, until none can be merged. If all pieces stay that it makes on the way
-to the text's subwords, each step has fewer neighbours to choose from, and the best ones are among them. What it makes
-inside a subword does not depend on the text around it.
+BPE repeatedly merges the adjacent pair with the best score. If all intermediate pieces of the text's subwords stay,
+each step has fewer candidates, and the best one is still among them. The merges inside a subword do not depend on the
+surrounding text.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from vtrans.text.piece_table import SPECIAL_KINDS, is_byte, is_language, pack, s
 from vtrans.text.spm import BPE, NORMAL, PIECES, field, fields, model_type, piece_of, pieces_of
 from vtrans.text.vocabulary import PAD_ID, SPECIAL_PIECES, Vocabulary
 
-_LEAST_LETTERS = 0.001  # of the text, for a script to count as one of its languages
+_LEAST_LETTERS = 0.001  # minimum share of the text's letters for a script to be kept
 _LINES = 10_000  # encoded at a time
-_SELF_TEST = 4  # the field of a SentencePiece model that holds samples
+_SELF_TEST = 4  # the field `self_test_data` of a SentencePiece model
 
 
 class Keep(NamedTuple):
     """The text that a trimmed vocabulary must encode, and the subwords that it keeps."""
 
     lines: Sequence[str]
-    """Lines of both languages, which are encoded as before."""
+    """Lines of both languages, whose segmentation must not change."""
     frequent: int
-    """The number of the first pieces of each tokenizer, in the scripts of the lines, that stay in any case."""
+    """How many of each tokenizer's first pieces in the lines' scripts stay in any case."""
 
 
 def trimmed(imported: Imported, keep: Keep) -> Imported:
     """Returns the model with the subwords that the lines need, the characters of their scripts, special pieces, bytes
-    and the most frequent pieces. Raises InputError if all lines are blank, and FileError if a line would have other
-    subwords."""
+    and the most frequent pieces. Raises InputError if all lines are blank, and FileError if the segmentation of a line
+    would change."""
     if not any(map(str.strip, keep.lines)):
         raise InputError("`keep_text` must name files with some text, got only blank lines.")
     model, config = imported.model, imported.model.model.config
@@ -61,7 +61,7 @@ def trimmed(imported: Imported, keep: Keep) -> Imported:
     sides = [src] if src is tgt else [src, tgt]
     kept = set(model.search.begin).union(*(_needed(vocab, keep, scripts) for vocab in sides))
     smaller = [_with_pieces(vocab, kept) for vocab in sides]
-    ids = []  # those of the whole vocabulary
+    ids = []  # per side: the old ids of the subwords that stay
     for vocab, old in zip(smaller, sides, strict=True):
         ids.append([old.id_of(vocab.piece(id)) or PAD_ID for id in range(len(vocab))])
         _check(imported.path, vocab, old, ids[-1], keep.lines)
@@ -90,7 +90,7 @@ def trimmed(imported: Imported, keep: Keep) -> Imported:
 
 
 def model_file(path: Path) -> Imported:
-    """Returns a model file of vtrans, to trim it. Raises FileError as `checkpoint.load_model`."""
+    """Returns the model in a model file of vtrans, for trimming. Raises FileError as `checkpoint.load_model` does."""
     with open_tensors(path, "model", "pt") as (file, header):
         model = check_model(path, file, header)
     if model.model.config.is_own:
@@ -106,7 +106,7 @@ def model_file(path: Path) -> Imported:
 
 
 def _scripts(lines: Sequence[str]) -> set[str]:
-    """Returns the scripts of the lines' letters, and the names of what all scripts use."""
+    """Returns the scripts of the lines' letters, and of spaces, digits and punctuation, which all scripts use."""
     letters = Counter[str]()
     for line in lines:
         letters.update(line)
@@ -137,16 +137,16 @@ def _needed(vocab: Vocabulary, keep: Keep, scripts: set[str]) -> set[str]:
 
 
 def _merged(piece: str, scores: Mapping[str, float]) -> Iterator[str]:
-    """Yields what BPE makes on the way from the characters to a piece."""
+    """Yields the pieces that BPE makes while it merges characters into `piece`."""
     parts = list(piece)
     while pairs := [(scores[a + b], -n) for n, (a, b) in enumerate(pairwise(parts)) if a + b in scores]:
-        n = -max(pairs)[1]  # of equal scores the leftmost
+        n = -max(pairs)[1]  # the leftmost pair wins a tie
         parts[n : n + 2] = [parts[n] + parts[n + 1]]
         yield parts[n]
 
 
 def _with_pieces(vocab: Vocabulary, kept: set[str]) -> Vocabulary:
-    """Returns the vocabulary with fewer pieces, in the same order."""
+    """Returns the vocabulary limited to `kept`, special pieces, tags and bytes, in the same order."""
     tokenizer = _spm_with_pieces(vocab.spm, kept)
     if vocab.table is None:
         return Vocabulary(tokenizer)
@@ -158,16 +158,16 @@ def _with_pieces(vocab: Vocabulary, kept: set[str]) -> Vocabulary:
 
 
 def _ordinary_pieces(proto: bytes) -> dict[str, float]:
-    """Returns the score of each piece that is neither special, a byte nor user-defined, in order."""
+    """Returns the scores of the ordinary pieces (not special, bytes or user-defined), in the model's order."""
     return {text: score for text, score, type in pieces_of(proto) if type == NORMAL}
 
 
 def _spm_with_pieces(proto: bytes, kept: set[str]) -> bytes:
-    """Returns the model with only those ordinary pieces that are `kept`. It has no samples of a self-test, as those
-    may have other pieces."""
+    """Returns the SentencePiece model without the ordinary pieces that are not `kept`, and without self-test samples,
+    which may need them."""
     parts = []
     for number, content in fields(proto):
-        if not isinstance(content, bytes):  # of an unknown version
+        if not isinstance(content, bytes):  # a field of an unknown version
             continue
         if number == PIECES:
             text, _, type = piece_of(content)
@@ -196,7 +196,7 @@ def _rows(read: Read, ids: Sequence[int]) -> Tensor:
 
 
 def _limited(original: Callable[[], Program], ids: Sequence[Sequence[int]]) -> Program:
-    """Returns the other program with only these subwords, those of the source and of the target."""
+    """Returns the other program, limited to these source and target subwords."""
     program = original()
     program.limit(ids[0], ids[-1])
     return program

@@ -1,6 +1,6 @@
-"""The names of our weights in other programs: a table per format.
+"""The names of our weights in other programs: one table per format.
 
-A weight that another program splits, such as the projections of queries, keys and values, is the concatenation of the
+If another program splits a weight, such as the query, key and value projections, ours is the concatenation of the
 parts.
 """
 
@@ -13,28 +13,28 @@ from vtrans.config import ModelConfig
 from vtrans.storage import layout
 
 STACKS = ("encoder", "decoder")
-# By whether the embedding of the target is that of the source, and the projection.
+# Keys: is the target embedding tied to the source embedding, and is it tied to the projection?
 TIES = {(True, True): "src-tgt-softmax", (False, True): "tgt-softmax", (True, False): "src-tgt", (False, False): "none"}
 
 
 class Format(NamedTuple):
-    """The weights in the layers. {stack} is encoder or decoder, {layer} counts from 0 and {number} from 1. {kind} is
-    weight or bias, and {W}, {gamma} and {scale} are what a format calls these two."""
+    """Name templates of a format. {stack} is encoder or decoder, {layer} counts from 0 and {number} from 1. {kind} is
+    weight or bias; {W}, {gamma} and {scale} are a format's own words for weight and bias."""
 
     layer: str
-    """The beginning of the names in a layer."""
+    """Prefix of the names in a layer."""
     stack: str
-    """The beginning of the names of a stack's final norm."""
+    """Prefix of the names of a stack's final norm."""
     modules: Mapping[str, str]
-    """The rest of the names by our modules, with spaces between the parts of a weight. Norms are those before or after
-    a sublayer."""
+    """The rest of the name by our module. Spaces separate the parts of a weight. Norms precede or follow a
+    sublayer."""
     tables: Mapping[str, str]
-    """The names of embeddings, projection and positions, those of them that are in the file."""
+    """The names of the embeddings, projection and positions that the format stores."""
     shared: str = ""
-    """The name of an embedding that source and target share."""
+    """The name of the embedding shared by source and target."""
 
     def of_tables(self, tie: str) -> dict[str, str]:
-        """Returns the names of the matrices of subwords, without the second ones of a tie."""
+        """Returns the names of the embeddings and the projection by ours. Tied matrices appear once."""
         second = [] if tie.startswith("src-tgt") else ["tgt_embedding"]
         third = [] if tie.endswith("softmax") else ["projection"]
         names = {f"{name}.weight": self.tables[f"{name}.weight"] for name in ("src_embedding", *second, *third)}
@@ -109,7 +109,7 @@ MARIAN = Format("{stack}_l{number}_", "{stack}_", {
 
 
 Weight = tuple[str, tuple[str, ...], layout.Shape]
-"""The name of a weight of ours, and the tensors that it consists of, each of this shape ([out, in] or [n])."""
+"""Our name of a weight, the other program's names of its parts, and the shape of each part: [out, in] or [n]."""
 
 
 def layer_weights(config: ModelConfig, names: Format) -> Iterator[Weight]:
@@ -128,7 +128,7 @@ def layer_weights(config: ModelConfig, names: Format) -> Iterator[Weight]:
             beginning = names.layer.format(stack=stack, layer=i, number=i + 1)
             for _, name, shape in layout.layer_weights(config, stack):
                 module, _, kind = name.replace("_residual", "").rpartition(".")
-                if kind == "forget_bias":  # of an SSRU, which has no module of its own
+                if kind == "forget_bias":  # a parameter of the SSRU itself, not of a submodule
                     module, kind = f"{module}.{kind}", "bias"
                 yield weight(beginning, module, kind, f"{stack}.layers.{i}.{name}", shape)
         for kind in ("weight", "bias") if pre else ():
