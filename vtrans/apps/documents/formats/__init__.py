@@ -1,1 +1,1 @@
-"""A file per format of documents."""
+"""One module per document format."""

@@ -1,4 +1,4 @@
-"""Sentences that cross captions or lines: each is translated as one, and its translation is divided again."""
+"""Sentences that cross captions or lines: each is translated as a whole, and its translation is divided again."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vtrans.apps.documents.sentences import MARKS, trimmed
 from vtrans.text.sentences import sentences
 from vtrans.text.words import WORD, unwrapped
 
-MOST_PARTS = 6  # captions or lines of one sentence; a longer text lacks the marks that end sentences
-NARROWEST = 40  # characters of the longest line of a text that somebody has wrapped
-FULL = 0.85  # of that length: what a wrapped line has at least, together with the first word of the next line
-NEAR = 6  # gaps between words on each side of the best place that are tried
-MARK_BONUS = 4  # characters that a part may be longer or shorter if it ends at a mark
+MOST_PARTS = 6  # captions or lines per sentence; a longer run lacks sentence-final punctuation
+NARROWEST = 40  # minimum length of the longest line of wrapped text, in characters
+FULL = 0.85  # of the longest line: minimum length of a wrapped line plus the first word of the next line
+NEAR = 6  # word gaps that are tried on each side of the ideal place
+MARK_BONUS = 4  # characters by which a part may be longer or shorter to end at punctuation
 
 _LINE_END = re.compile(r"\r?\n|\\N")
-# A space that is not inside a tag, and a place where a line of Chinese or Japanese may end (Unicode's Line_Break).
+# A space that is not inside a tag, or a place where a line of Chinese or Japanese may end (Unicode's Line_Break).
 _GAP = regex.compile(
     r"<[^<>]*>(*SKIP)(*FAIL)| +|(?<=[^\s\u200d>\p{Line_Break=Open_Punctuation}])(?=\p{Line_Break=Ideographic})"
 )
@@ -34,8 +34,8 @@ Span = tuple[int, int]
 
 
 def chains(text: str, parts: Iterable[tuple[Span, bool]], language: str) -> Iterator[list[Span]]:
-    """Yields the parts of a text, those together in which a sentence goes on. The second value of a part says whether
-    it may continue the part before."""
+    """Yields the parts of a text, grouped where a sentence continues in the next part. The second value of a part says
+    whether it may continue the part before."""
     chain, length = list[Span](), 1
     for part, may_continue in parts:
         if chain and may_continue and length < MOST_PARTS:
@@ -62,8 +62,8 @@ def slot_across(
     *,
     repeats: bool = False,
 ) -> Slot:
-    """Returns a slot for the parts of a text that belong together. `read` yields the items of a part, in one line. A
-    translation with too few words fills fewer parts, or with `repeats` the last part again."""
+    """Returns a slot for the parts of a text that belong together. `read` yields the items of a part, given as one
+    line. A translation with too few words fills fewer parts; with `repeats`, the others repeat its last part."""
     (begin, _), (_, end) = parts[0], parts[-1]
     raws = [text[slice(*part)] for part in parts]
     mark = next((sign for sign in MARKS if sign not in text[begin:end]), "")
@@ -92,9 +92,8 @@ def slot_across(
 
 
 def divided(text: str, shares: Sequence[int], mark: str = "") -> list[str]:
-    """Returns a text in as many parts as there are shares, or fewer if it has fewer words. Their lengths are like the
-    shares, they end at marks of punctuation rather than elsewhere, and near the `mark`s in the text, which are left
-    out."""
+    """Divides a text into one part per share, or fewer if it has fewer words. Lengths are roughly proportional to the
+    shares. Parts preferably end at punctuation, and near the `mark`s in the text, which are removed."""
     pieces = text.split(mark) if mark else [text]
     wanted, text = [*accumulate(map(len, pieces))][:-1], "".join(pieces)
     left = [*accumulate(reversed(shares))][::-1]
@@ -120,7 +119,7 @@ def divided(text: str, shares: Sequence[int], mark: str = "") -> list[str]:
 
 
 def _gaps(text: str) -> dict[int, int]:
-    """Returns where the gaps between words begin and end, without those inside elements if there are others."""
+    """Returns the end of each gap between words, by its begin. Gaps inside elements are a last resort."""
     gaps = dict(match.span() for match in _GAP.finditer(text) if match.start())
     depths, depth = [(0, 0)], 0
     for tag in _TAG.finditer(text):
@@ -131,7 +130,7 @@ def _gaps(text: str) -> dict[int, int]:
 
 
 def text_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns plain text. The lines of a paragraph that somebody has wrapped belong together."""
+    """Returns plain text as a document. The lines of a wrapped paragraph belong together."""
     lines = [match.span() for match in re.finditer(r"[^\r\n]+", text) if match.group().strip()]
     paragraphs = list[list[Span]]()
     for line in lines:
@@ -152,8 +151,8 @@ def text_document(text: str, language: str, filling: Filling = Filling()) -> Doc
 
 
 def _is_wrapped(text: str, lines: Sequence[Span]) -> bool:
-    """Returns whether the first word of each line but the first would hardly fit into the line before. Two lines are
-    only taken for one sentence if the second one does not begin with a capital."""
+    """Returns whether lines look wrapped: the first word of each would hardly fit into the line before. Two lines count
+    as wrapped only if the second does not begin with a capital."""
     width = max(end - begin for begin, end in lines)
     words = [match[0] for line in lines[1:] if (match := WORD.search(text, *line))]
     if not words or width < NARROWEST or (len(words) == 1 and words[0][0].isupper()):

@@ -1,7 +1,7 @@
 """Reads HTML, a document or a part of one, for translation.
 
 turbohtml tokenizes as the HTML standard says; everything but translated text is written as it was read. Scripts,
-styles, code, form values, attributes and elements that are marked as not to be translated are left unchanged.
+styles, code, form values, most attributes, and elements marked as not to be translated stay unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PRESCAN = 1024  # bytes that must name the encoding
 PROTECTED, BLOCKS, VOID = (frozenset(names.split()) for names in (_PROTECTED, _BLOCKS, _VOID))
 _CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
-_LATIN = {"iso-8859-1", "iso8859-1", "latin1", "latin-1", "l1"}  # browsers read it as Windows-1252, which has more
+_LATIN = {"iso-8859-1", "iso8859-1", "latin1", "latin-1", "l1"}  # browsers read it as Windows-1252, which adds letters
 _WINDOWS = re.compile(rb"[\x80-\x9f]")
 _DIRECTION = re.compile(r"""\sdir\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]*)""", re.IGNORECASE)
 # The tokenizer counts lines by these, and reads each as \n, as the HTML standard says.
@@ -67,7 +67,7 @@ def escape_value(text: str) -> str:
 
 
 def with_direction(tag: str, *, right_to_left: bool) -> str:
-    """Returns an opening tag with this direction of text."""
+    """Returns an opening tag with this text direction."""
     return re.sub(r"^<\w+", rf'\g<0> dir="{"rtl" if right_to_left else "ltr"}"', _DIRECTION.sub("", tag))
 
 
@@ -121,8 +121,8 @@ def _is_protected(token: Any) -> bool:
 
 
 def _text(raw: str, data: str) -> Iterator[Item]:
-    """Yields the items of text that the tokenizer reads as `data`. What can be written in several ways is a separate
-    item."""
+    """Yields the items of text that the tokenizer reads as `data`. Text that can be written in several ways is a
+    separate item."""
     dropped = _DROPPED if _read(raw) != data else "(?!)"
     parts = re.split(f"({dropped}|{_SPELT})", raw)
     texts = [_read(part) if number % 2 == 0 or part[0] != "<" else "" for number, part in enumerate(parts)]
@@ -139,8 +139,8 @@ def _read(text: str) -> str:
 
 
 def _tokens(document: str) -> Iterator[tuple[Any, str]]:
-    """Yields each token with its part of the document, up to the next token. What the tokenizer drops after a tag comes
-    without a token."""
+    """Yields each token with its part of the document, up to the next token. Text that the tokenizer drops comes with
+    None."""
     starts = [0, *(match.end() for match in _LINE_END.finditer(document))]
     tokens: list[tuple[int, Any]] = [
         (starts[token.line - 1] + token.col, token) for token in turbohtml.tokenize(document, capture_source=True)

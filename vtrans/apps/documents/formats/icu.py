@@ -1,6 +1,6 @@
-"""Reads messages of ICU, such as `You have {n, plural, one {# file} other {# files}}.`, whose branches are translated.
+"""Reads ICU messages, such as `You have {n, plural, one {# file} other {# files}}.`, whose branches are translated.
 
-Languages order the words of a sentence differently. So what stands around the branches moves into each of them:
+Word order differs between languages, so the text around the branches moves into each branch:
 `{n, plural, one {You have # file.} other {You have # files.}}`.
 """
 
@@ -27,11 +27,11 @@ _ATOMS = re.compile(rf"{_SIMPLE.pattern}|#")
 
 
 class UnclearMessage(ValueError):
-    """A message that is not ICU, or whose sentences are not clear."""
+    """A message that is not valid ICU, or that cannot be divided into whole sentences."""
 
 
 class IcuString(ProgramString):
-    """A string in which an apostrophe before an argument would quote it, and a typographic one does not."""
+    """A string in which an apostrophe before an argument is typographic, as a plain one would quote the argument."""
 
     def finished(self, text: str) -> str:
         """Returns the translation as the program needs it, or an empty string."""
@@ -39,7 +39,7 @@ class IcuString(ProgramString):
 
 
 def message_pairs(read: Callable[[T, str], Message], sides: tuple[T, T], languages: Languages) -> list[Paired]:
-    """Returns the strings of a source with those of its translation, or the reason why there are none. `read` returns
+    """Returns the pairs of strings of a source and its translation, or the reason why there are none. `read` returns
     the message of a side in its language."""
     try:
         src, tgt = map(read, sides, languages)
@@ -49,13 +49,13 @@ def message_pairs(read: Callable[[T, str], Message], sides: tuple[T, T], languag
 
 
 def icu_strings(text: str, language: str, tags: str = "") -> list[str | ProgramString]:
-    """Returns the strings of a message, and what stays between them. The characters `tags` stand for tags. Raises
+    """Returns the strings of a message, and the fixed parts between them. The characters `tags` stand for tags. Raises
     UnclearMessage for other syntax, for two arguments with branches in one sentence, and for ordinal numbers, whose
     endings differ between languages."""
     if len(text) > LONGEST:
         raise UnclearMessage
     atoms = re.compile(rf"{_ATOMS.pattern}|[{tags}]") if tags else _ATOMS
-    # Two apostrophes are one, which needs no second one if it is typographic.
+    # Two apostrophes are an escaped one; a typographic apostrophe needs no escape.
     return [
         IcuString(part.replace("''", "\u2019"), (), language, atoms=atoms) if is_text and part.strip() else part
         for part, is_text in _parts(text, "", "")
@@ -63,12 +63,12 @@ def icu_strings(text: str, language: str, tags: str = "") -> list[str | ProgramS
 
 
 def _parts(text: str, before: str, after: str) -> Iterator[tuple[str, bool]]:
-    """Yields the parts of a message, and whether each is translated. `before` and `after` are what stands around it in
-    the message in which it is a branch."""
+    """Yields the parts of a message, and whether each is translated. If it is a branch of another message, `before`
+    and `after` are the text around that message's branches."""
     choice = _CHOICE.search(text)
     end = _closed(text, choice.start()) if choice else len(text)
     before, after = (before + text[: choice.start()], text[end:] + after) if choice else (before + text, after)
-    # Two arguments with branches are not clear, and a number sign would belong to the other argument.
+    # Two arguments with branches are unclear, and a `#` moved into a branch would refer to the wrong argument.
     if re.search("[{}#]" if choice else "[{}]", _SIMPLE.sub("", before + after)):
         raise UnclearMessage
     if choice is None:
@@ -89,7 +89,7 @@ def _parts(text: str, before: str, after: str) -> Iterator[tuple[str, bool]]:
 
 
 def _closed(text: str, begin: int) -> int:
-    """Returns where the brace that opens at a place is closed."""
+    """Returns the end of the braces that open at a place. Raises UnclearMessage if they are not closed."""
     depth = 0
     for brace in _BRACES.finditer(text, begin):
         depth += {"{": 1, "}": -1}.get(brace.group(), 0)

@@ -1,4 +1,4 @@
-"""Reads what stands inside the strings of programs and manuals: tags, markup of man pages, options and accelerators."""
+"""Parses the strings of programs and manuals: tags, markup of man pages, options and accelerators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.translate.wording.patterns import ARGUMENT
 
 Span = tuple[int, int, Item]
-"""Where an item begins and ends in a string."""
+"""The begin and end of an item in a string, and the item."""
 
 # Two spaces separate columns, except after a parenthesis in man pages.
 # Man pages have B<bold> and I<italic>, whose text is translated, and characters such as E<lt>.
@@ -25,7 +25,7 @@ _PARTS = re.compile(
     r"|<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*|\d+)(?:\s[^<>]*)?>"
 )
 _ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")
-# Before a word, or inside one that is written like E_xit.
+# The mark stands before a word, or inside one such as E_xit.
 _ACCELERATOR = re.compile(
     r"(?<![\w&])[_&](?=[^\W_])|(?<=\b[^\W\d_a-z])[_&](?=[^\W\dA-Z_])|(?<=\b[^\W\d_a-z][^\W\dA-Z_])[_&](?=[^\W\dA-Z_])"
 )
@@ -33,8 +33,8 @@ LONGEST_LABEL = 80  # characters of a text that may have an accelerator
 
 
 def items_of(text: str, more: Iterable[Span] = ()) -> list[Item]:
-    """Returns the items of a string, `more` among them. A line end, a tab or several spaces are a break. A tag is an
-    item if its other half is there; else it is one of `more`, or text, which is protected."""
+    """Returns the items of a string, including `more`. A line end, a tab or several spaces are a break. A tag without
+    its other half is protected text, unless it is in `more`."""
     matches = list(_PARTS.finditer(text))
     spans = [*_pairs(matches), *more]
     for match in matches:
@@ -63,14 +63,14 @@ def _pairs(matches: Iterable[re.Match[str]]) -> Iterator[Span]:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """The character before the letter that chooses a label, such as the `_` of `_File`, and that letter."""
+    """A label's keyboard accelerator: its mark, such as the `_` of `_File`, and the letter after it."""
 
     mark: str
     letter: str
 
     def placed(self, text: str) -> str:
-        """Returns a label with the accelerator before the same letter, if possible at the beginning of a word, else
-        before its first letter, else at its end as `(_F)`. A label with such an accelerator, from a memory, stays."""
+        """Returns a label with the accelerator before the same letter, preferably at the beginning of a word, else
+        before its first letter, else at its end as `(_F)`. A label that has one already, from a memory, stays."""
         own = without_accelerator(text)[1]
         if own and own.mark == self.mark:
             return text

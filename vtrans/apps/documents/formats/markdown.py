@@ -1,8 +1,8 @@
 """Reads Markdown for translation: paragraphs, headings, list items and cells of tables. Code, HTML blocks, definitions
-of links, front matter, and the marks of admonitions and footnotes (markdown_syntax.py) stay.
+of links, front matter except titles, and the marks of admonitions and footnotes (markdown_syntax.py) stay.
 
-markdown-it-py parses it. It says in which lines a block is, and its inline rules are wrapped here to note where each
-token begins and ends. A translation whose markup would be read differently is not written.
+markdown-it-py parses it and gives the lines of each block. Its inline rules are wrapped here to record where each token
+begins and ends. A translation that would parse to different markup is not written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LINE = re.compile(r"\r\n?|\n")
 _FRONT_MATTER = re.compile(
     r"(?:---[ \t]*\r?\n.*?\n(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?\n\+\+\+)[ \t]*\r?(?=\n|\Z)", re.DOTALL
 )
-# A text in it, in YAML or TOML, without escapes.
+# A title or description in it, in YAML or TOML, without escapes.
 _TITLE = re.compile(
     r"""^(?:title|subtitle|description|summary)[ \t]*[:=][ \t]*(?!.*[ \t]\#|'[^'\n]*'[^'\n]*')"""
     r"""(?P<quote>["']?)(?P<text>\w[^\\"\r\n]*?)(?P=quote)[ \t]*\r?$""",
@@ -44,7 +44,7 @@ Rule = Callable[[StateInline, bool], bool]
 
 
 def _noted(rule: Rule) -> Rule:
-    """Returns an inline rule that also notes, in the meta of its tokens, where they are in the block."""
+    """Wraps an inline rule so that it records the span of each token in the block, as `meta["span"]`."""
 
     def run(state: StateInline, silent: bool) -> bool:
         begin, before, pending = state.pos, len(state.tokens), bool(state.pending)
@@ -104,8 +104,8 @@ def markdown_document(text: str, language: str, filling: Filling = Filling()) ->
 
 
 def _title(text: str, title: re.Match[str], language: str) -> Slot:
-    """Returns the slot for a text in the front matter. Without quotation marks, it gets some if YAML would read it as
-    something else."""
+    """Returns the slot for a text in the front matter. Unquoted text gets quotation marks if YAML would
+    misread it."""
     begin, end = title.span("text")
     document = MarkedDocument([Item("text", title["text"], title["text"])], language, str)
 
@@ -121,8 +121,7 @@ def _title(text: str, title: re.Match[str], language: str) -> Slot:
 def _places(
     opening: Token, token: Token, lines: list[tuple[int, str]], ends: dict[int, int]
 ) -> list[tuple[int, int]] | None:
-    """Returns where each line of a block's content begins in the content and in the file, or None if that is not
-    clear."""
+    """Returns the offset of each line of a block's content in the content and in the file, or None if unclear."""
     assert token.map
     first, places, place = token.map[0], list[tuple[int, int]](), 0
     for number, content in enumerate(token.content.split("\n"), first):
@@ -152,7 +151,7 @@ def _slot(text: str, token: Token, places: list[tuple[int, int]], language: str,
 
     content = token.content
     begin, end = places[0][1], there(len(content))
-    # What is between two lines of the content in the file: a line end and, for example, `> `.
+    # The text between two lines of the content in the file: a line end and, for example, `> `.
     first = content.find("\n")
     between = text[there(first) : places[1][1]] if first >= 0 else "\n"
     escaped = {
@@ -177,14 +176,14 @@ def _slot(text: str, token: Token, places: list[tuple[int, int]], language: str,
 
 
 def _written(escaped: set[str], between: str, text: str) -> str:
-    """Returns text as Markdown. What the source escapes is escaped."""
+    """Returns text as Markdown. Characters that the source escapes are escaped."""
     text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
     text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
     return "".join(f"\\{sign}" if sign in escaped else sign for sign in text).replace("\n", between)
 
 
 def _blocks(content: str) -> list[str]:
-    """Returns the types of the blocks of a text. What is in them is not read."""
+    """Returns the types of the block tokens of a text. Their contents are not parsed."""
     tokens: list[Token] = []
     _PARSER.block.parse(content, _PARSER, {}, tokens)
     return [token.type for token in tokens]
@@ -202,7 +201,7 @@ def _marks(token: Token) -> Counter[tuple[str, str, str, str]]:
 
 
 def _inner(parts: re.Match[str] | None) -> tuple[Item, ...]:
-    """Returns the items of an image or of the end of a link, of which every second part is text."""
+    """Returns the items of an image or a link's end. Every second part is text."""
     groups = parts.groups(default="") if parts else ()
     return tuple(Item("text" if n % 2 else "break", part, part if n % 2 else "") for n, part in enumerate(groups))
 

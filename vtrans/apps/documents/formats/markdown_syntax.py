@@ -1,5 +1,5 @@
-"""Rules of markdown-it for what GitHub, MkDocs, Docusaurus, Jekyll and pandoc add to Markdown: the marks of admonitions
-and tabs, footnotes, formulas, attributes and tags of Liquid. What they contain is read as Markdown."""
+"""markdown-it rules for the Markdown extensions of GitHub, MkDocs, Docusaurus, Jekyll and pandoc: the marks of
+admonitions and tabs, footnotes, formulas, attributes and Liquid tags. Their contents are read as Markdown."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _read_indented(state: StateBlock, line: int, end_line: int, first: int | Non
 
 
 def _inline(state: StateInline, silent: bool) -> bool:
-    """Reads a formula, a reference to a footnote, attributes, or a tag of Liquid."""
+    """Reads a formula, a reference to a footnote, attributes, or a Liquid tag."""
     found = _INLINE.match(state.src, state.pos, state.posMax)
     if not found:
         return False

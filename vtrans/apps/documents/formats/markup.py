@@ -23,7 +23,7 @@ from vtrans.text.words import WORD, unwrapped
 from vtrans.translate.wording.protection import Span
 
 DEEPEST = 50  # nested elements; deeper tags count as single tags
-PASSES = 10  # over the elements, to join sentences; if some are still crossed then, all become one sentence
+PASSES = 10  # to join sentences that elements cross; if some are still crossed then, all become one sentence
 
 _END_PUNCTUATION, _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+$"), re.compile(r"[^\w\s]+")
 
@@ -232,7 +232,7 @@ class _Placement:
                 spans[n] = self._longest_run(sorted(words))
                 taken.update(words)
         free = set(range(low, high)).difference(*(range(*span) for span in spans.values()))
-        for n, node in enumerate(nodes):  # a word that also belongs to words outside
+        for n, node in enumerate(nodes):  # a linked word that belongs to a source word outside
             linked = (j for i in self._words_of(node) for j in self.linked.get(i, ()) if j in free)
             if n not in spans and (word := next(linked, None)) is not None:
                 free.discard(word)
@@ -304,7 +304,7 @@ class _Placement:
 
 
 def other_halves(tags: Iterable[tuple[int, str, bool]]) -> dict[int, int]:
-    """Returns the number of the other half of each tag that has one. A tag has a number and a name, and may open."""
+    """Returns the number of each matched tag's other half. A tag is its number, its name, and whether it opens."""
     opened, found = list[tuple[int, str]](), dict[int, int]()
     for number, name, opens in tags:
         if opens and len(opened) < DEEPEST:

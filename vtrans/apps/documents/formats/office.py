@@ -1,4 +1,4 @@
-"""Reads the XML of files of word processors, presentations, tables and e-books for translation; everything but
+"""Reads the XML of word processor, presentation, spreadsheet and e-book files for translation. Everything except
 translated text is written as it was read."""
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _OFFICE = [form % name for name in ("wordprocessingml", "drawingml", "spreadshee
 _TEXT = ("urn:oasis:names:tc:opendocument:xmlns:text:1.0",)
 _CELL = {"si", "is"}
 _PARAGRAPHS = {"p", "h", *_CELL}
-# Elements of a Word paragraph around runs.
+# Elements that surround runs in a Word paragraph.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "sdtContent", "dir", "bdo", "fldSimple"}
-_AROUND_TEXT = {"span", "a", "meta", "meta-field"}  # of an OpenDocument paragraph
-_RESULT_IS_TEXT = re.compile(r"\s*(?:HYPERLINK|REF|TOC)\b", re.IGNORECASE)  # of the document, unlike a page number
-# What stands in a line as a word does: an image, a formula, an object or a symbol.
+_AROUND_TEXT = {"span", "a", "meta", "meta-field"}  # in an OpenDocument paragraph
+_RESULT_IS_TEXT = re.compile(r"\s*(?:HYPERLINK|REF|TOC)\b", re.IGNORECASE)  # of a field; a page number is not
+# An image, formula, object or symbol, which takes a place in a line as a word does.
 _WORDLIKE = re.compile(r"""<\w+:(?:inline|oMath|object|sym)\b|\btext:anchor-type=["']as-char""")
 _CLOSED = re.compile(r"(<(?:title|script|style|textarea|iframe)\b[^<>]*/>)")
 _STYLE = "\3"
@@ -38,8 +38,8 @@ Inside = Callable[[Element], Iterator[Item]]
 
 
 def office_document(xml: str, language: str, filling: Filling = Filling(), *, kept: Container[str] = ()) -> Document:
-    """Returns a part of a file of Word, PowerPoint or Excel, such as word/document.xml, without the cells of which the
-    texts are `kept`."""
+    """Returns a part of a Word, PowerPoint or Excel file, such as word/document.xml, as a document. Cells whose text is
+    in `kept` are not translated."""
     root = parse(xml, _OFFICE)
     todo = [root] if kept else []
     while todo:
@@ -51,8 +51,8 @@ def office_document(xml: str, language: str, filling: Filling = Filling(), *, ke
 
 
 def epub_document(xml: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns a page of an e-book, in XHTML, or its table of contents. A reader of HTML does not know `<title/>`, so it
-    reads what is around."""
+    """Returns a page of an e-book, in XHTML, or its table of contents. HTML has no `<title/>`, so the
+    HTML reader reads only the parts around such tags."""
     if "<ncx" in xml:
         return tagged_document(xml, language, Tags(), "sentences")
     parts = _CLOSED.split(xml)
@@ -69,9 +69,9 @@ def odt_document(xml: str, language: str, filling: Filling = Filling()) -> Docum
 
 
 class RunDocument(MarkedDocument):
-    """A document whose text is in runs, which have a style. Text is between `\\1` and `\\2`. What has a style is
-    between `\\3` and `\\6`, and begins with the tags before and after its text, which end with `\\4` and `\\5`. XML has
-    none of these characters."""
+    """A document whose text is in runs, each with a style. Text is between `\\1` and `\\2`. A styled part is between
+    `\\3` and `\\6`. It begins with the tags before its text, up to `\\4`, and the tags after its text, up to `\\5`. XML
+    cannot contain these characters."""
 
     def joined(self, translations: Sequence[Translated]) -> str:
         parts, styles = list[tuple[tuple[str, str], str]](), [("", "")]
@@ -89,12 +89,12 @@ class RunDocument(MarkedDocument):
 
 
 def _text(text: str) -> str:
-    """Returns text as a RunDocument marks it. An atom in it is no text."""
+    """Returns text as a RunDocument marks it. Atoms are left outside the marks."""
     return MARKED.sub("\2\\g<0>\1", f"\1{escape(text)}\2") if text else ""
 
 
 def _with_style(items: list[Item]) -> list[Item]:
-    """Returns the items of a paragraph in the style that most of its text has: only other styles are elements."""
+    """Makes the prevailing style of a paragraph its default, so that only text in other styles is in elements."""
     lengths = Counter[str]()
     for item in items:
         lengths[item.name] += len(item.text) if item.name.startswith(_STYLE) else 0
@@ -116,8 +116,8 @@ def _items(node: Element, inside: Inside) -> Iterator[Item]:
 
 
 def _single(node: Element, inside: Inside, around: tuple[str, str] = ("", ""), *, is_word: bool = False) -> Item:
-    """Returns an element inside a paragraph, between two tags. Paragraphs in it, such as those of a note, are a text of
-    their own."""
+    """Returns an element inside a paragraph as one item, between the two tags `around`. Paragraphs in it, as in a note,
+    are a text of their own."""
     raw = node.raw.join(around)
     inner = list(_items(node, inside)) if _has_paragraphs(node) else []
     parts = [Item("break", around[0]), *inner, Item("break", around[1])] if inner else []
@@ -165,7 +165,7 @@ def _word_child(node: Element) -> Iterator[Item]:
 
 
 def _run(run: Element) -> Iterator[Item]:
-    """Yields an element for each text of a run. Whatever else it has becomes a run of its own."""
+    """Yields an element for each text of a run. Everything else in it becomes a run of its own."""
     properties = "".join(child.raw for child in run.children if child.name == "rPr")
     opening = run.opening + properties
     for child in run.children:
@@ -198,7 +198,7 @@ def _attribute(node: Element, name: str) -> str:
 
 
 def _with_fields(items: Sequence[Item]) -> Iterator[Item]:
-    """Yields the items with fields as atoms, such as a page number. The result of a link is text."""
+    """Yields the items with each field, such as a page number, as an atom. The result of a link is text."""
     ends, place = _field_ends(items), 0
     while place < len(items):
         end = ends.get(place)
@@ -219,7 +219,7 @@ def _with_fields(items: Sequence[Item]) -> Iterator[Item]:
 
 
 def _field_ends(items: Sequence[Item]) -> dict[int, int]:
-    """Returns where the fields begin and end that are within one paragraph, and nested with its elements."""
+    """Returns the end of each field, by its begin, if it is in one paragraph and properly nested."""
     opened, ends = list[int](), dict[int, int]()
     for n, item in enumerate(items):
         if item.kind == "open" or item.name == "begin":
@@ -236,7 +236,7 @@ def _field_ends(items: Sequence[Item]) -> dict[int, int]:
 
 
 def _merged(items: Iterable[Item]) -> list[Item]:
-    """Returns the items with neighbouring runs of the same properties as one. Word begins a new run at each edit."""
+    """Merges neighbouring runs with the same properties. Word begins a new run at each edit."""
     merged: list[Item] = []
     for item in items:
         if item.kind == "open" and item.name.startswith(_STYLE) and merged and merged[-1].name == item.name:

@@ -1,7 +1,7 @@
 """Reads PO files, the catalogues of gettext, and fills their empty entries.
 
-polib knows how strings are written. Its parser is not used here: it gives no places, opens a file if a text happens to
-be the name of one, and ends lines at U+2028. Tests compare with it.
+polib escapes and unescapes strings. Its parser is not used here: it gives no offsets, opens a file if the text happens
+to be a file name, and ends lines at U+2028. Tests compare with it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class String:
 
 @dataclass(frozen=True)
 class OneThing:
-    """The number of the plural form of one thing, and whether the form is used for no other number."""
+    """The index of the plural form for 1, and whether no other number uses this form."""
 
     number: int = 0
     alone: bool = True
@@ -63,8 +63,8 @@ class OneThing:
 
 @dataclass
 class Entry:
-    """An entry: its line number, where it begins with its comments, its flags and where they begin, where the lines
-    after its comments begin, and its strings by keyword."""
+    """An entry: its line number, its flags, and its strings by keyword. Offsets: `first` with comments, `flagged` of
+    the flags, and `begin` of the lines after the comments."""
 
     line: int
     first: int | None = None
@@ -92,9 +92,8 @@ class Entry:
         return {name: string for name, string in self.strings.items() if name.startswith("msgstr")}
 
     def source(self, name: str, form: OneThing) -> str:
-        """Returns what the target with this name translates. The plural form of one thing translates the singular,
-        unless it is also used for other numbers and the singular does not show the number: "one file" is wrong for 21.
-        """
+        """Returns the source text of the target with this name. The plural form for 1 translates the singular, unless
+        other numbers also use it and the singular does not show the number: "one file" is wrong for 21."""
         one = self.strings["msgid"].text
         if name == "msgstr":
             return one
@@ -106,17 +105,17 @@ class Entry:
 
 
 def charset(content: bytes) -> str:
-    """Returns the encoding that a PO file says it has, UTF-8 for a template that says none."""
+    """Returns the encoding that a PO file declares; UTF-8 if it declares none."""
     match = _CHARSET.search(content)
     name = match[1].decode() if match else "CHARSET"
     return "utf-8" if name == "CHARSET" else name
 
 
 def po_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns a PO file with its untranslated entries as slots, or if asked for all of them. Filled entries get the
-    flag `fuzzy`, except those that a memory fills. The header of a template is filled, too. Entries that an existing
-    translation has stay as they are there, and those that only it has become obsolete. Raises DocumentError with the
-    line of what is not PO."""
+    """Returns a PO file with its untranslated entries as slots, or all entries with `filling.overwrite`. Filled
+    entries get the flag `fuzzy`, except those filled from a memory. The header of a template is filled, too. Entries
+    translated in an existing translation are copied from it; those missing from the file become obsolete. Raises
+    DocumentError with the line of a syntax error."""
     form, left, existing = OneThing(), 0, filling.earlier
     earlier = list(read_po(existing)) if existing is not None else []
     kept = {entry.key: entry for entry in earlier if any(string.text for string in entry.targets.values())}
@@ -144,13 +143,13 @@ def po_document(text: str, language: str, filling: Filling = Filling()) -> Docum
 
 
 def _obsolete(entry: str) -> str:
-    """Returns an entry as gettext writes one that is not in use."""
+    """Returns an entry as gettext writes obsolete ones."""
     lines = re.split(r"(?<=\n)", entry)
     return "\n" + "".join(line if line.startswith("#") else f"#~ {line}" for line in lines) + "\n"
 
 
 def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
-    """Yields the translated strings of a PO file. Raises DocumentError with the line of what is not PO."""
+    """Yields the translated strings of a PO file. Raises DocumentError with the line of a syntax error."""
     form = OneThing()
     for entry in read_po(text):
         if entry.is_header:
@@ -176,7 +175,7 @@ def po_languages(text: str) -> tuple[str, str]:
 
 
 def read_po(text: str) -> Iterator[Entry]:
-    """Yields the entries, without obsolete ones."""
+    """Yields the entries except obsolete ones. Raises DocumentError with the line of a syntax error."""
     entry, place, line = Entry(1), 0, 1
     while place < len(text):
         part = _PART.match(text, place)
@@ -203,7 +202,7 @@ def read_po(text: str) -> Iterator[Entry]:
 
 
 def _checked(entry: Entry) -> Entry:
-    """Returns an entry that is complete."""
+    """Returns an entry. Raises DocumentError if it is incomplete."""
     names, plural = set(entry.strings), "msgid_plural" in entry.strings
     if "msgid" not in names or not entry.targets or plural == ("msgstr" in names):
         missing = "msgid" if "msgid" not in names else "msgstr[0]" if plural else "msgstr"
@@ -212,7 +211,7 @@ def _checked(entry: Entry) -> Entry:
 
 
 def _form_of_one(header: Entry) -> OneThing:
-    """Returns the plural form of one thing."""
+    """Returns the plural form for 1. Raises DocumentError for an invalid formula."""
     match = _PLURAL.search(header.strings["msgstr"].text if "msgstr" in header.strings else "")
     if not match or match[1].strip() == "EXPRESSION":
         return OneThing()
@@ -225,7 +224,7 @@ def _form_of_one(header: Entry) -> OneThing:
 
 
 def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
-    """Returns the slot for the header of a template, or None if it is no template's. Fields that describe the
+    """Returns the slot for the header of a template, or None for another header. Fields that describe the
     translator, and the plural forms, stay."""
     string = header.strings.get("msgstr", String(0, 0, []))
     filled = (old := text[string.begin : string.end]).replace("charset=CHARSET", "charset=UTF-8")
@@ -237,7 +236,7 @@ def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
 
 
 def _message(flags: Sequence[str], text: str, language: str) -> Message:
-    """Returns a string of an entry. Raises UnclearMessage if it has branches of ICU that are not clear."""
+    """Returns a string of an entry. Raises UnclearMessage if its ICU branches are unclear."""
     if not has_icu(text):
         return Message([ProgramString(text, flags, language, labels=True)])
     if Format(flags).names:
@@ -246,8 +245,8 @@ def _message(flags: Sequence[str], text: str, language: str) -> Message:
 
 
 def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, language: str) -> Slot:
-    """Returns the slot for these strings of an entry. Raises UnclearMessage for unclear branches of ICU, and for
-    escapes that only a compiler of C knows."""
+    """Returns the slot for these strings of an entry. Raises UnclearMessage for unclear ICU branches, and for
+    escapes that only a C compiler knows."""
     if any(_OTHER_ESCAPE.search("".join(string.parts)) for string in entry.strings.values()):
         raise UnclearMessage
     newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
@@ -278,7 +277,7 @@ def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, languag
 
 
 def string_of(text: str, wide: bool, newline: str) -> str:
-    """Returns a text as a string of PO, in several lines if it has several, or if it is long and `wide`."""
+    """Returns a text as a PO string. It has several lines if the text has, or if it is long and `wide` is true."""
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
     if wide:
         lines = [part for line in lines for part in _WRAPPER.wrap(line)]

@@ -1,5 +1,5 @@
-"""Reads subtitles, SubRip (.srt) and WebVTT (.vtt): numbers and times stay, and what a speaker says is translated as a
-whole, also across captions."""
+"""Reads subtitles, SubRip (.srt) and WebVTT (.vtt): numbers and times stay, and each speech is translated as a whole,
+even across captions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.sentences import trimmed
 from vtrans.system.errors import DocumentError
 
-MOST_TAGS = 3  # around a speech, that are not part of it
-LEAST_ENDS = 0.25  # of the captions, at which a sentence ends; others lack the marks that show where one goes on
+MOST_TAGS = 3  # around a speech; they are left out of it
+LEAST_ENDS = 0.25  # minimum share of speeches that end a sentence; with fewer, punctuation is missing
 
 _TIMES = re.compile(
     r"^(?:[ \t]*\d+[ \t]*\r?\n)?[ \t]*(?:\d{1,9}:){1,2}\d{1,9}(?:[,.]\d{1,9})?[ \t]*-->[^\n]*\n?", re.MULTILINE
 )
-# What is between speeches: blank lines, tags of a whole line such as `{\an8}`, and marks of another speaker.
+# Text between speeches: blank lines, tags of a whole line such as `{\an8}`, and marks of another speaker.
 _BETWEEN = re.compile(
     r"(?P<blank>^[ \t]*\r?\n)|^(?:\{\\[^{}\n]*\})+"
     r"|(?P<speaker>^(?:<[^<>\n]*>|\{[^{}\n]*\}|[ \t])*(?:[-\u2010-\u2015][ \t]*(?=\S)|<v\b[^<>]*>)"
@@ -38,10 +38,10 @@ _END = regex.compile(r"[\p{SB=STerm}\p{SB=ATerm}\u2026][\p{Pe}\p{Pf}\"'\s]*\Z", 
 
 
 class SubtitleDocument(FilledDocument):
-    """Subtitles. A caption may have tags such as <i>. A dash at the beginning of a line begins what another speaker
-    says, and stays. Sounds and lines of songs are translated separately. Each caption keeps its number of lines, and
-    a sentence that goes on in the next one is translated as a whole. `escape` writes text beside tags. Raises
-    DocumentError for a text without times."""
+    """Subtitles. A caption may have tags such as <i>. A dash at the beginning of a line marks another speaker, and
+    stays. Sounds and lines of songs are translated separately. Each caption keeps its number of lines, and a sentence
+    that continues in the next caption is translated as a whole. `escape` escapes text outside tags. Raises
+    DocumentError for a text without timings."""
 
     def __init__(
         self, text: str, language: str, filling: Filling = Filling(), escape: Callable[[str], str] = str
@@ -70,8 +70,8 @@ def _items(speech: str) -> Iterator[Item]:
 
 
 def _speeches(text: str) -> Iterator[tuple[Span, bool]]:
-    """Yields where speeches begin and end, and whether each may continue the one before: it begins a caption, and the
-    other one ends the caption before. A caption of WebVTT ends at a blank line."""
+    """Yields the begin and end of each speech, and whether it may continue the previous one: no other speaker, sound or
+    song lies between them. A caption of WebVTT ends at a blank line."""
     is_web, times, may_continue = text.startswith("WEBVTT"), _TIMES.search(text), False
     while times:
         begin, following = times.end(), _TIMES.search(text, times.end())

@@ -13,19 +13,18 @@ from vtrans.system.errors import DocumentError
 from vtrans.text.languages import base
 
 Row = list[tuple[int, str]]
-"""Where each cell of a row begins, and how it is written."""
+"""The begin of each cell of a row, and the cell as written."""
 _LINE_END = re.compile("[\r\n]")
 _QUOTED = re.compile(r'(?<![^,;\t\r\n])"(?:[^"]|"")*+"(?![^,;\t\r\n])')
 
 
 def table_document(text: str, language: str, filling: Filling = Filling(), *, separators: str) -> FilledDocument:
-    """Returns a table whose first row names its columns, with the cells that are to be translated as slots.
+    """Returns a table whose first row names its columns, with the cells to translate as slots.
 
-    Its separator is the one of the `separators` that the first row has most often outside quotation marks. Each of the
-    columns is the name of one that is translated in place, or two names with `:` between them: the first is
-    translated into the empty cells of the second, or if asked for into all. Without columns, these are the two
-    whose names are the codes of the languages. Raises DocumentError for other columns, and for a row with fewer or more
-    cells than the first.
+    The separator is the one of `separators` that is most frequent in the first row outside quotation marks. Each of
+    `filling.columns` names a column to translate in place, or has the form `SOURCE:TARGET`, which fills the empty cells
+    of TARGET, or all of them with `filling.overwrite`. The default is the two columns named like the codes of the
+    languages. Raises DocumentError for unknown columns, and for a row with fewer or more cells than the first.
     """
     first_row = _LINE_END.split(_QUOTED.sub("", text), maxsplit=1)[0]
     separator = max(separators, key=first_row.count)
@@ -47,8 +46,7 @@ def table_document(text: str, language: str, filling: Filling = Filling(), *, se
 
 
 def _rows(text: str, separator: str) -> Iterator[Row]:
-    """Yields the rows. A cell that begins with a quotation mark may have separators and line ends, if another mark ends
-    it."""
+    """Yields the rows. A quoted cell may contain separators and line ends."""
     plain = rf"[^{separator}\r\n]*+"
     cell = re.compile(rf'("(?:[^"]|"")*+"(?=[{separator}\r\n]|\Z)|{plain})({separator}|\r\n?|\n|\Z)')
     row, place = Row(), 0
@@ -69,7 +67,7 @@ def _content(raw: str) -> str:
 
 
 def _slot(source: str, begin: int, raw: str, separator: str, language: str) -> Slot:
-    """Returns the slot of a cell, in which the translation of `source` is written."""
+    """Returns the slot of a cell that receives the translation of `source`."""
     string = ProgramString(source, format_flags(source, "c-format"), language)
 
     def encoded(text: str) -> str:
@@ -81,7 +79,7 @@ def _slot(source: str, begin: int, raw: str, separator: str, language: str) -> S
 
 
 def _places(names: Sequence[str], column: str) -> tuple[int, int]:
-    """Returns the places of the two columns, or twice that of one which is translated in place."""
+    """Returns the indices of the source and target columns, equal for a column translated in place."""
     pair = [column, column] if column in names else column.split(":")
     if len(pair) != 2 or any(names.count(name) != 1 for name in pair):
         known = ", ".join(islice(map(repr, names), 20))
@@ -91,7 +89,7 @@ def _places(names: Sequence[str], column: str) -> tuple[int, int]:
 
 
 def _of_languages(names: Sequence[str], source: str, target: str) -> tuple[int, int]:
-    """Returns the places of the two columns whose names are the codes of languages."""
+    """Returns the indices of the two columns whose names are the language codes."""
     codes, pair = [base(name.lower()) for name in names], [base(source), base(target)]
     if "" in pair or any(codes.count(code) != 1 for code in pair):
         raise DocumentError(

@@ -18,8 +18,8 @@ _ROOT = "<text>", "</text>"
 
 @dataclass(frozen=True)
 class Tags:
-    """How elements are read, by their names. `ignored` ones stay as they are. `splitting` ones divide sentences, and
-    with `outline`, so do elements that have only elements next to them. `joining` ones never divide sentences."""
+    """Names of elements that are read in a special way. `ignored` ones stay unchanged. `splitting` ones divide
+    sentences; with `outline`, so do elements without text next to them. `joining` ones never divide sentences."""
 
     ignored: Collection[str] = ()
     splitting: Collection[str] = ()
@@ -53,7 +53,7 @@ class Tags:
 
 
 def tagged_document(text: str, language: str, tags: Tags, splitting: Splitting) -> Document:
-    """Returns a text with tags, or a whole XML document. Raises DocumentError for what is not XML."""
+    """Returns a text with tags, or a whole XML document. Raises DocumentError if it is not well-formed XML."""
     if text.lstrip().startswith(_DECLARED):
         content = parse(text, None, doctype=True)
     else:

@@ -13,8 +13,9 @@ from vtrans.text.languages import Languages, base
 
 
 def tmx_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns a TMX file with the units that lack a translation into the target language as slots, or
-    if asked for all units that have text in the language. Raises DocumentError for a file that is no TMX."""
+    """Returns a TMX file with the units that lack a translation into the target language as slots; with
+    `filling.overwrite`, all units with text in the source language. Raises DocumentError if the file is not TMX, or the
+    target language is unknown."""
     _, body = _parsed(text)
     target = filling.target
     if not target:
@@ -38,7 +39,7 @@ def tmx_document(text: str, language: str, filling: Filling = Filling()) -> Docu
 
 
 def tmx_pairs(text: str, languages: Languages) -> Iterator[Paired]:
-    """Yields the units of a TMX file with text in both languages. Raises DocumentError for a file that is no TMX."""
+    """Yields the units of a TMX file with text in both languages. Raises DocumentError if the file is not TMX."""
     for unit in _parsed(text)[1].children:
         if variants := _variants(unit):
             found = [tuv.child("seg") if (tuv := _in(variants, code)) else None for code in languages]
@@ -51,7 +52,7 @@ def tmx_pairs(text: str, languages: Languages) -> Iterator[Paired]:
 
 
 def tmx_languages(text: str) -> tuple[str, str]:
-    """Returns the languages of a TMX file: that of its header, and the other one if there is only one other."""
+    """Returns the language of a TMX file's header and the other one, both empty unless there is just one."""
     root, body = _parsed(text)
     header = root.child("header")
     src = header.attributes.get("srclang", "") if header else ""

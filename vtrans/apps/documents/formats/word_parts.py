@@ -1,4 +1,4 @@
-"""Divides words at the tags inside them, such as `B<ls>(1)`, where the same parts are in the words of a translation."""
+"""Divides words at the tags inside them, such as `B<ls>(1)`, if the words of a translation contain the same parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def divided_words(
 ) -> tuple[list[Span], list[Span], Links]:
     """Returns the words of a source and of its translation, divided where tags are, and the links between them.
 
-    `edges` are where elements begin or end in the source, and `covered` is what the outermost ones cover. A word is
+    `edges` are where elements begin or end in the source, and `covered` are the spans of the outermost ones. A word is
     divided if all its parts inside elements are also in its linked words, which are divided likewise.
     """
     targets = [match.span() for match in WORD.finditer(text)]
@@ -52,8 +52,8 @@ def divided_words(
 def _places(
     source: str, pieces: Sequence[Span], text: str, others: Sequence[Span], taken: Mapping[Span, Sequence[Span]]
 ) -> list[tuple[Span, Span]]:
-    """Returns in which words of the translation parts of a word of the source are, and where, in order; nothing if one
-    is missing."""
+    """Finds the parts of a source word in its linked words, in order. Returns each part's word and place; an empty list
+    if a part is missing."""
     found, after = list[tuple[Span, Span]](), 0
     for piece in pieces:
         places = ((other, _place(source, piece, text, other, after, taken[other])) for other in others)
@@ -66,8 +66,8 @@ def _places(
 
 
 def _place(source: str, piece: Span, text: str, word: Span, after: int, taken: Sequence[Span]) -> Span | None:
-    """Returns where a part of the source is in a word of the translation: apart from letters beside it, as it is in the
-    source, and if it has no letters, only if it is there once."""
+    """Returns the place of a source part in a word of the translation, or None. It may touch letters or digits only
+    where it does in the source. A part without letters and digits must be unique in the word."""
     part = source[slice(*piece)]
     if text.count(part, *word) > 1 and not any(map(str.isalnum, part)):
         return None
@@ -83,5 +83,5 @@ def _place(source: str, piece: Span, text: str, word: Span, after: int, taken: S
 
 
 def _is_edge(text: str, place: int) -> bool:
-    """Returns whether a word, or a part of letters and digits, ends or begins at a place."""
+    """Returns whether a place is not between two letters or digits."""
     return not (text[max(0, place - 1) : place].isalnum() and text[place : place + 1].isalnum())

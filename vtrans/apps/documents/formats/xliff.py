@@ -23,7 +23,7 @@ XLIFF_ENDINGS = (
     ".sdlxliff",
     ".mqxliff",
     ".mxliff",
-)  # the last three are those of Trados, memoQ, Phrase
+)  # the last three are from Trados, memoQ and Phrase
 # The states of new segments in XLIFF 2.
 _REVIEW, _MEMORY = ({"state": "translated", "subState": f"vtrans:{name}"} for name in ("review", "memory"))
 _DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leaves
@@ -32,13 +32,12 @@ _UNCHECKED = re.compile(r"new\Z|initial\Z|needs-")
 
 
 def xliff_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns an XLIFF file with its untranslated units as slots, or if asked for all that are not approved or final.
-    Those that an earlier translation has, with the same source, stay as they are there.
+    """Returns an XLIFF file with its untranslated units as slots; with `filling.overwrite`, all that are not approved
+    or final. Units that an earlier translation has, with the same source, are copied from it.
 
-    A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated` and the
-    substate `vtrans:review`, which an editor must change with the state. One from a memory has the state `translated`
-    and the qualifier `exact-match`, in XLIFF 2 the substate `vtrans:memory`. Raises DocumentError for a file that is no
-    XLIFF.
+    A new target has the state `needs-review-translation`; one from a memory has the state `translated` and the
+    qualifier `exact-match`. In XLIFF 2, the segment has the state `translated` and the substate `vtrans:review`, which
+    an editor must change with the state, or `vtrans:memory`. Raises DocumentError if the file is not XLIFF.
     """
     root, second = _root(text)
     slots, left = [], 0
@@ -64,7 +63,7 @@ def xliff_document(text: str, language: str, filling: Filling = Filling()) -> Do
 
 
 def _translated(text: str) -> dict[tuple[str, str], str]:
-    """Returns the units of a file that have a translation, by what names them and their source."""
+    """Returns the translated units of a file as written, by their path and source."""
     found = {}
     for key, unit, _ in _units(*_root(text)):
         target = unit.child("target")
@@ -74,7 +73,7 @@ def _translated(text: str) -> dict[tuple[str, str], str]:
 
 
 def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
-    """Yields the translated units of an XLIFF file. Raises DocumentError for a file that is no XLIFF."""
+    """Yields the translated units of an XLIFF file. Raises DocumentError if the file is not XLIFF."""
     for _, unit, keep_space in _units(*_root(text)):
         source, target = _source(text, unit), unit.child("target")
         states = [part.attributes.get("state", "") for part in (unit, target) if part]
@@ -104,7 +103,7 @@ def xliff_languages(text: str) -> list[tuple[str, str]]:
 
 
 def _root(text: str) -> tuple[Element, bool]:
-    """Returns the root element, and whether it is one of XLIFF 2."""
+    """Returns the root element, and whether the file is XLIFF 2."""
     root = root_of(text, "xliff", namespaces=_NAMESPACES)
     return root, root.attributes.get("version", "").startswith("2")
 
@@ -112,7 +111,7 @@ def _root(text: str) -> tuple[Element, bool]:
 def _units(
     element: Element, second: bool, keep_space: bool = False, translate: bool = True, path: str = ""
 ) -> Iterator[tuple[str, Element, bool]]:
-    """Yields the units that are to be translated, with what names them and whether white space matters in them."""
+    """Yields the path and the element of each unit to translate, and whether white space matters in it."""
     keep_space = element.attributes.get(SPACE, "preserve" if keep_space else "") == "preserve"
     translate = element.attributes.get("translate", "yes" if translate else "no") == "yes"
     path += "".join(f"/{element.attributes.get(name, '')}" for name in ("original", "id"))
@@ -152,14 +151,14 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
 
 
 def _tags(source: Element) -> dict[str, str]:
-    """Returns the characters that stand for the elements of a message with branches of ICU."""
+    """Returns the character that stands for each element, as written, of an ICU message."""
     raw = dict.fromkeys(node.raw for node in source.children if not is_text(node))
     return dict(zip(raw, (mark for mark in MARKS if mark not in source.inside), strict=False))
 
 
 def _message(keep_space: bool, tags: Mapping[str, str], part: Element, language: str) -> Message:
-    """Returns a source or a target. Raises UnclearMessage if it has branches of ICU that are not clear, or elements
-    among them that surround text or are not in `tags`."""
+    """Returns a source or a target. Raises UnclearMessage if its ICU branches are unclear, or if it has branches and
+    elements that surround text or are not in `tags`."""
     if not has_icu(part.inside):
         return Message([XmlString(part, language, keep_space)])
     if any(node.children or (not is_text(node) and node.raw not in tags) for node in part.children):

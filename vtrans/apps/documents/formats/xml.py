@@ -1,4 +1,4 @@
-"""Reads XML as a tree of its parts as they were written, with Python's own parser.
+"""Parses XML with Python's own parser, as a tree whose parts keep the original text.
 
 Entities that a document declares are refused: they could expand without bound.
 """
@@ -29,7 +29,7 @@ Words = Callable[[str], Iterator[Item]]
 
 @dataclass
 class Element:
-    """An element: its tags as they were written and what is between them, or text, which has no name."""
+    """An element, with its tags as written and its children; or text, which has no name."""
 
     name: str
     opening: str
@@ -60,7 +60,7 @@ class Element:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is neither text nor an inline element, except for those that surround nothing."""
+        """Whether the element contains nothing but white space and paired inline elements without text."""
         return all(
             child.is_blank if child.name in _PAIRS else not child.name and not child.text.strip()
             for child in self.children
@@ -82,22 +82,22 @@ class Element:
 
 
 def is_text(node: Element) -> bool:
-    """Returns whether a node is text, or a mark around text that needs no escapes."""
+    """Returns whether a node is text or a delimiter of a CDATA section."""
     return not node.name and (bool(node.text) or node.raw in ("<![CDATA[", "]]>"))
 
 
 def encoding(content: bytes) -> str:
-    """Returns the encoding that an XML file says it has."""
+    """Returns the encoding that an XML file declares; UTF-8 if it declares none."""
     match = _ENCODING.match(content)
     return match[1].decode() if match else "utf-8"
 
 
 def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) -> Element:
-    """Returns the root of a document; it has no name and no tags. Names of elements in the namespaces are local, and
-    other elements are called `?`; without namespaces, names are as they are written. A DOCTYPE must be allowed, and
-    must not declare anything. Raises DocumentError for what is not XML."""
+    """Returns the root of a document, without name and tags. Elements in the namespaces have local names, and others
+    the name `?`; if `namespaces` is None, names are as written. A DOCTYPE is accepted only with `doctype`, and must not
+    declare anything. Raises DocumentError if the text is not XML."""
     data = xml.encode()
-    # Where, what, name or text, attributes. The parser tells the end of a DOCTYPE, but not its beginning.
+    # Byte offset, kind, name or text, attributes. The parser gives the end of a DOCTYPE, but not its beginning.
     events: list[tuple[int, str, str, dict[str, str]]] = [(0, "other", "", {})]
     parser = expat.ParserCreate("utf-8", namespace_separator=None if namespaces is None else " ")
 
@@ -130,7 +130,7 @@ def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) 
 
 
 def root_of(xml: str, name: str, where: str = "", namespaces: Sequence[str] = ("",)) -> Element:
-    """Returns the root element of a document, which must have this name. `where` tells an error which files have it."""
+    """Returns the root element. Raises DocumentError if it has another name; `where` completes the error message."""
     root = parse(xml, namespaces, doctype=True).child(name)
     if root is None:
         raise DocumentError(f"The root element of the file's XML must be {name}{where and f', {where}'}.")
@@ -138,7 +138,7 @@ def root_of(xml: str, name: str, where: str = "", namespaces: Sequence[str] = ("
 
 
 def check(xml: str) -> None:
-    """Raises DocumentError for a translated document that is no longer XML."""
+    """Raises DocumentError if a translated document is no longer well-formed XML."""
     try:
         expat.ParserCreate("utf-8").Parse(xml.encode(), True)
     except (expat.ExpatError, UnicodeError) as error:

@@ -33,8 +33,8 @@ _WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t
 
 
 def android_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns the document of a file of strings, or of its existing translation. Its slots are the strings, items of
-    arrays and plural forms that are to be translated. Raises DocumentError for other XML."""
+    """Returns a `strings.xml` file, or its existing translation, with the strings, array items and plural forms to
+    translate as slots. Raises DocumentError for other XML."""
 
     def read(text: str) -> Node:
         return _tree(_root(text), language)
@@ -49,8 +49,7 @@ def _root(text: str) -> Element:
 
 
 def _with_namespaces(translation: str, source: Element, made: str) -> str:
-    """Returns a translation with the namespaces that it lacks and that `made`, the completed translation, needs from
-    the source."""
+    """Adds the source's namespaces that the translation lacks and that `made`, the completed translation, needs."""
     root = _root(translation)
     declared = [match for match in _NAMESPACE.finditer(source.opening) if f"{match[1]}:" in made]
     lacking = "".join(match.group() for match in declared if f"xmlns:{match[1]}" not in root.opening)
@@ -59,7 +58,7 @@ def _with_namespaces(translation: str, source: Element, made: str) -> str:
 
 
 def _tree(element: Element, language: str, key: str = "", before: int = 0) -> Node:
-    """Returns an element with its parts as members."""
+    """Returns an element as a node, with its translatable parts as members."""
     text = element.inside if element.name in ("string", "item") and not element.is_blank else ""
     node, place = Node(element.begin, element.end, key, text, before=before), element.begin + len(element.opening)
     if text and not _REFERENCE.fullmatch(text):
@@ -80,7 +79,7 @@ def _slot(element: Element, language: str) -> Slot | None:
 
 
 class _AndroidString(ProgramString):
-    """A string. Elements other than tags of HTML, such as `<xliff:g>`, are atoms."""
+    """A string of Android. Elements other than HTML tags, such as `<xliff:g>`, are atoms."""
 
     def __init__(self, element: Element, language: str) -> None:
         self._element = element
@@ -115,7 +114,7 @@ class _AndroidString(ProgramString):
         return *super()._counted(flat), tags
 
     def finished(self, text: str) -> str:
-        """Returns the translation. An `@` or `?` at its beginning would refer to another resource."""
+        """Returns the translation. An initial `@` or `?` is escaped, as it would refer to another resource."""
         text = super().finished(text)
         text = f"\\{text}" if text[:1] in ("@", "?") else text
         pieces = _EDGE.split(self._text)  # every second one is such a blank
@@ -128,7 +127,7 @@ class _AndroidString(ProgramString):
 
 
 def _flat(xml: str, cdata: str = "") -> str:
-    """Returns the XML of a string, with its text in sections that begin with `cdata`."""
+    """Returns the XML of a string, with its text in sections that begin with `cdata`, if given."""
 
     def inside(element: Element) -> Iterator[str]:
         for is_words, nodes in groupby(element.children, is_text):
@@ -145,7 +144,7 @@ def _flat(xml: str, cdata: str = "") -> str:
 
 
 def _decoded(text: str) -> str | None:
-    """Returns text without escapes, or None if it has half a surrogate pair."""
+    """Resolves the escapes in a text; None if a surrogate is unpaired."""
     return unescaped(text, _ESCAPE, _LETTERS)
 
 

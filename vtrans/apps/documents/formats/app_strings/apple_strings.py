@@ -31,8 +31,8 @@ def strings_encoding(content: bytes) -> str:
 
 
 def strings_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns a `.strings` file, or its existing translation, with the values that are to be translated as slots.
-    Raises DocumentError with the line of what has another form."""
+    """Returns a `.strings` file, or its existing translation, with the values to translate as slots. Raises
+    DocumentError with the line of a syntax error."""
 
     def read(text: str) -> Node:
         root = Node(0, len(text))

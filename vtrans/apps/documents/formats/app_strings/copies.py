@@ -21,10 +21,10 @@ Edit = tuple[int, int, str]
 
 @dataclass
 class Node:
-    """A string, a group of values, or another value: where it is, its key, its text if it is a string, and its members.
-    The separator in front of it begins at `before`. Only groups of JSON have a `kind`, `{` or `[`. `slot` makes the
-    slot of a string that is to be translated, or None if it cannot be translated. A translation may lack the value if
-    it has the one that this one `describes`."""
+    """A string, a group of values, or another value, with its place, its key, its text if it is a string, and its
+    members. The separator before it begins at `before`. Only JSON groups have a `kind`, `{` or `[`. `slot` returns the
+    slot of a string to translate, or None if it cannot be translated. A translation may lack this value if it has the
+    key that this value `describes`."""
 
     begin: int
     end: int
@@ -37,11 +37,11 @@ class Node:
     describes: str | None = None
 
     def get(self, key: str) -> Node | None:
-        """Returns the member with a key; if several have it, the last one, as most programs do."""
+        """Returns the member with a key; the last one if the key is repeated, as most programs do."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
     def nodes(self) -> Iterator[Node]:
-        """Yields this value and all in it."""
+        """Yields this value and all values inside it."""
         yield self
         for member in self.members:
             yield from member.nodes()
@@ -50,7 +50,7 @@ class Node:
 def copy_document(
     read: Callable[[str], Node], source: str, translation: str | None, kind: Kind = "text"
 ) -> FilledDocument:
-    """Returns a copy of the source as a document, or an earlier translation in which only what it lacks is a slot.
+    """Returns a copy of the source as a document, or an earlier translation with only the missing strings as slots.
     `kind` says how strings are written."""
     text, bounds = source, [0]
     if translation is not None:
@@ -61,9 +61,9 @@ def copy_document(
 
 
 def completed(source: str, ours: Node, translation: str, theirs: Node) -> tuple[str, list[int]]:
-    """Returns an earlier translation, completed with the values of the source that it lacks or that are empty in it,
-    and where these begin and end. `ours` and `theirs` are the roots of the source and the translation. Raises
-    DocumentError if they have different forms."""
+    """Completes an earlier translation with the source's values that are missing or empty in it. Returns the text, and
+    the begin and end of each added value in one flat list. `ours` and `theirs` are the roots of the source and the
+    translation. Raises DocumentError if their kinds differ."""
     if (theirs.members or theirs.text) and ours.kind != theirs.kind:
         raise DocumentError("The existing translation has another form than the file; delete it, or name another file.")
     newline = "\r\n" if "\r\n" in translation else "\n"

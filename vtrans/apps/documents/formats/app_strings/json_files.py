@@ -24,7 +24,7 @@ _BAR = re.compile(r"(\s\|\s)")
 
 
 def read_json(text: str) -> Node:
-    """Returns the value of a JSON file. Raises DocumentError for what is not JSON, or nested too deeply."""
+    """Parses a JSON file. Raises DocumentError if it is not JSON, or nested more than DEEPEST values deep."""
     try:
         json.loads(text, parse_int=str, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -57,9 +57,9 @@ def _refuse(constant: str) -> None:
 
 
 def json_document(text: str, language: str, filling: Filling = Filling(), *, arb: bool = False) -> Document:
-    """Returns a file, or its existing translation, with the strings that are to be translated as slots. Those of ARB
-    are messages, and its locale becomes the target language, if that is known. Raises DocumentError with the line of
-    what is not JSON."""
+    """Returns a JSON file, or its existing translation, with the strings to translate as slots. Strings of ARB are ICU
+    messages, and its locale becomes the target language if known. Raises DocumentError with the line of a syntax
+    error."""
 
     def read(text: str) -> Node:
         root, escaped = read_json(text), text.isascii() and "\\u" in text
@@ -91,13 +91,13 @@ def _messages(root: Node) -> list[Node]:
 
 
 def arb_languages(text: str) -> list[tuple[str, str]]:
-    """Returns the language of an ARB file, and that it names no target."""
+    """Returns the language of an ARB file as the source. The target is empty: ARB does not name it."""
     locale = read_json(text).get("@@locale")
     return [(locale.text if locale else "", "")]
 
 
 def _parts(text: str, language: str, arb: bool) -> list[str | ProgramString]:
-    """Returns the strings of a text, and what stays between them."""
+    """Returns the strings of a text, and the fixed parts between them."""
     if paired(text) is None:
         raise UnclearMessage
     if arb or has_icu(text):

@@ -28,7 +28,7 @@ def properties_encoding(content: bytes) -> str:
 
 
 def properties_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns a `.properties` file, or its existing translation, with the values that are to be translated as slots."""
+    """Returns a `.properties` file, or its existing translation, with the values to translate as slots."""
 
     def read(text: str) -> Node:
         root, before = Node(0, len(text)), 0

@@ -17,16 +17,16 @@ _ENDING = re.compile(r"(?<=[^\W\d_])\(([^\W\d_]{1,3})\)")
 
 
 def ts_encoding(content: bytes) -> str:
-    """Returns the encoding of a Qt file. Raises DocumentError for TypeScript or a video, whose file names end alike."""
+    """Returns the encoding of a Qt file. Raises DocumentError for TypeScript or a video, which also end in `.ts`."""
     if b"<TS" not in content.replace(b"\0", b""):
         raise DocumentError("The file must be XML of Qt Linguist, with the root element TS, not TypeScript or a video.")
     return encoding(content)
 
 
 def ts_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns a Qt file with its untranslated messages as slots, or if asked for all of them. New translations are
-    marked as unfinished, those from a memory as finished; those of an earlier file are kept. Raises DocumentError
-    if the file is not XML of Qt Linguist."""
+    """Returns a Qt file with its untranslated messages as slots, or all messages with `filling.overwrite`. New
+    translations are marked as unfinished, those from a memory as finished. Translations of an earlier file are kept.
+    Raises DocumentError if the file is not XML of Qt Linguist."""
     messages = _messages(root_of(filling.earlier, "TS")) if filling.earlier is not None else ()
     kept = {key: translation.raw for key, translation, pairs in messages if not _is_empty(pairs)}
     slots = []
@@ -62,14 +62,14 @@ Pairs = list[tuple[Element, Element]]
 
 
 def _messages(element: Element, context: str = "") -> Iterator[tuple[tuple[str, ...], Element, Pairs]]:
-    """Yields the translations in use, each with its key and its forms."""
+    """Yields the key, the element and the forms of each translation in use."""
     for child in element.children:
         source, translation = child.child("source"), child.child("translation")
         if child.name == "context":
             yield from _messages(child, _inside(child, "name"))
         elif source and translation and translation.attributes.get("type") not in ("vanished", "obsolete"):
             forms = [form for form in translation.children if form.name == "numerusform"]
-            # The first of several forms of `%n file(s)` is for one thing.
+            # The first of several plural forms is the singular: `%n file(s)` becomes `%n file`.
             endings = ["" if number == 0 and len(forms) > 1 else r"\1" for number in range(len(forms))]
             sources = [_with_ending(source, ending) for ending in endings] or [source]
             key = context, child.attributes.get("id", ""), source.inside, _inside(child, "comment")
@@ -86,7 +86,7 @@ def _is_empty(pairs: Pairs) -> bool:
 
 
 def _with_ending(source: Element, ending: str) -> Element:
-    """Returns a source in which this replaces each ending of a word in parentheses."""
+    """Returns a source with `ending` in place of each word ending in parentheses, such as `(s)`."""
     parts = [replace(part, text=_ENDING.sub(ending, part.text)) for part in source.children]
     return replace(source, children=parts)
 

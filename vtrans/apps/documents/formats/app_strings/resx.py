@@ -15,15 +15,15 @@ _ARGUMENT = re.compile(r"\{\d")
 
 
 def resx_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns a file of resources, or its existing translation, with the texts that are to be translated as slots.
-    Raises DocumentError for other XML."""
+    """Returns a file of resources, or its existing translation, with the texts to translate as slots. Raises
+    DocumentError for other XML."""
 
     def read(text: str) -> Node:
         root = root_of(text, "root", "as in a .resx file of .NET")
         node, before = Node(root.begin, root.end), root.begin + len(root.opening)
         for data in root.children:
             value, name = data.child("value"), data.attributes.get("name", "")
-            # Other resources than texts have a type, and those of forms begin with `>>`.
+            # Resources other than texts have a type; names of form properties begin with `>>` or `$this.`.
             is_other = {"type", "mimetype"} & data.attributes.keys() or name.startswith((">>", "$this."))
             if data.name == "data" and value and not is_other:
                 member = Node(data.begin, data.end, name, value.inside.strip(), before=before)

@@ -18,14 +18,14 @@ from vtrans.text.languages import Languages
 _SUBSTITUTED = re.compile(r"%#@\w+@|%arg\b")
 
 Value = dict[str, Any]
-"""An object of JSON."""
+"""A JSON object."""
 
 
 def xcstrings_document(text: str, language: str, filling: Filling = Filling()) -> Document:
-    """Returns a catalogue with the entries that lack the target language as slots, or if asked for all entries.
+    """Returns a catalogue with the entries that lack the target language as slots, or all with `filling.overwrite`.
 
     A new translation has the state `needs_review`, one from a memory the state `translated`. Entries that are not to be
-    translated or not in use stay. Raises DocumentError for a file that is no catalogue.
+    translated or not in use stay. Raises DocumentError if the file is not a catalogue, or the target is unknown.
     """
     target = filling.target
     if not target:
@@ -48,7 +48,7 @@ def xcstrings_document(text: str, language: str, filling: Filling = Filling()) -
 
 
 def xcstrings_pairs(text: str, languages: Languages) -> Iterator[Paired]:
-    """Yields the translated strings of a catalogue. Raises DocumentError for a file that is no catalogue."""
+    """Yields the translated strings of a catalogue. Raises DocumentError if the file is not a catalogue."""
     source, entries = _catalogue(text)
     for node, entry in entries:
         targets = _units(entry.get("localizations", {}).get(languages.tgt))
@@ -63,7 +63,7 @@ def xcstrings_pairs(text: str, languages: Languages) -> Iterator[Paired]:
 
 
 def xcstrings_languages(text: str) -> tuple[str, str]:
-    """Returns the languages of a catalogue: its source language, and the other one if there is only one other."""
+    """Returns the source language of a catalogue and its target language, empty unless there is just one."""
     source, entries = _catalogue(text)
     others = {code for _, entry in entries for code in entry.get("localizations", {})} - {source}
     return source, others.pop() if len(others) == 1 else ""
@@ -84,13 +84,13 @@ def _catalogue(text: str) -> tuple[str, list[tuple[Node, Value]]]:
 
 
 def _source(node: Node, entry: Value, language: str) -> Value:
-    """Returns what an entry has in the source language: its key, if nothing else."""
+    """Returns the localization of an entry in the source language, by default its key."""
     found = entry.get("localizations", {}).get(language)
     return found if _units(found) else {"stringUnit": {"value": node.key}}
 
 
 def _units(value: Any, path: str = "") -> dict[str, Value]:
-    """Returns the texts of a localization, which has several for plural forms and devices, by their places in it."""
+    """Returns the string units of a localization by path. Plural forms and devices have separate units."""
     found = dict[str, Value]()
     for key, member in value.items() if isinstance(value, dict) else ():
         if key == "stringUnit" and isinstance(member, dict) and isinstance(member.get("value"), str):
@@ -107,7 +107,7 @@ def _string(unit: Value, language: str) -> ProgramString:
 
 
 def _slot(text: str, node: Node, localization: Value, target: str, language: str) -> Slot:
-    """Returns the slot for an entry. Its new localization has the form of the one in the source language."""
+    """Returns the slot for an entry. Its new localization has the structure of the source localization."""
     units = list(_units(localization).values())
     strings = [_string(unit, language) for unit in units]
     parent, key, value = node, "localizations", {target: localization}
@@ -138,13 +138,13 @@ def _slot(text: str, node: Node, localization: Value, target: str, language: str
 
 
 def _line_end(text: str, place: int) -> str:
-    """Returns a line end with the indentation of the line of a place; an empty string in the first line."""
+    """Returns a line end and the indentation of the line at a place; an empty string in the first line."""
     begin = text.rfind("\n", 0, place)
     line = re.compile(r"\n[ \t]*").match(text, begin) if begin >= 0 else None
     return line.group() if line else ""
 
 
 def _dumped(value: Value, line: str) -> str:
-    """Returns an object as Xcode writes it, in lines with this indentation, if there is one."""
+    """Returns an object as Xcode writes it. `line` is a line end with indentation; if empty, the result is one line."""
     form: Value = {"indent": 2, "separators": (",", " : ")} if line else {"separators": (",", ":")}
     return json.dumps(value, ensure_ascii=False, sort_keys=True, **form).replace("\n", line or "\n")
