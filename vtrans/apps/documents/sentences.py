@@ -1,4 +1,4 @@
-"""Splits text into sentences and what lies between them.
+"""Splits text into sentences and the separators between them.
 
 Lines end at every character that some program treats as a line end, unless line ends count as spaces.
 """
@@ -16,7 +16,7 @@ from vtrans.translate.wording.patterns import CODE, PATH, PLACEHOLDERS
 from vtrans.translate.wording.protection import Protection
 
 _GROFF = r"\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"  # characters and fonts of man pages
-_WEBLATE = r"\[X\d+X\]"  # what Weblate sends LibreTranslate in place of a placeholder
+_WEBLATE = r"\[X\d+X\]"  # a placeholder, as Weblate sends it to LibreTranslate
 MARKS = [chr(code) for code in range(0xE000, 0xF900)]
 """Private-use characters, two of which surround the number of an atom (markup.Item)."""
 
@@ -32,8 +32,8 @@ Splitting = Literal["lines", "sentences", "nothing"]
 
 
 def has_words(sentence: str) -> bool:
-    """Returns whether a sentence has letters besides protected text. A model should not see any other sentence: it
-    would invent something."""
+    """Returns whether a sentence has letters outside protected text. A model should not see any other sentence: it
+    would hallucinate."""
     return any(map(str.isalpha, "".join(PROTECTION.masked(sentence).own)))
 
 

@@ -24,7 +24,7 @@ Answers = Mapping[Line, Nbest]
 
 
 class Lines:
-    """The lines of documents that a model must translate. Lines without words stay as they are. A memory supplies whole
+    """The lines of documents that a model must translate. Lines without words stay unchanged. A memory supplies whole
     entries of files, and lines without tags; a line with tags needs a word alignment to place them."""
 
     def __init__(self, documents: Sequence[Document], known: Known | None = None) -> None:
@@ -45,7 +45,7 @@ class Lines:
         self.groups = self._groups(self._asked)
 
     def answered(self, answers: Answers) -> list[list[Nbest]]:
-        """Returns what `each` yields, given the translations of all groups."""
+        """Returns the translations of each document's lines, given the translations of all groups."""
         return [*self.each(lambda groups: answers, len(self._asked) + 1)]
 
     def each(self, translate: Callable[[Groups], Answers], least: int) -> Iterator[list[Nbest]]:

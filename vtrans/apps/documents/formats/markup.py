@@ -30,7 +30,7 @@ _END_PUNCTUATION, _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+$"), re.compil
 
 @dataclass(frozen=True)
 class Item:
-    """A part of a document: `raw` is how it was written, and `text` what it stands for. An opening and a closing tag
+    """A part of a document: `raw` is the part as written, and `text` its meaning. An opening and a closing tag
     match if they have the same name. An atom, such as a placeholder or an image, stands for words: the model sees a
     code for it (`vtrans.translate.wording.protection`) and places it. A point, in contrast, follows the word before it.
     `inner` has the items of a part that contains a text of its own, such as a note."""
@@ -155,7 +155,7 @@ class Segment:
         return "".join(parts)
 
     def _source(self, begin: int, end: int) -> str:
-        """Returns a part of the source as it is written."""
+        """Returns a part of the source as written."""
         parts = list[str]()
         for at, text, raw in self._spelt[bisect_left(self._spelt, (begin,)) :]:
             if at + len(text) > end:

@@ -160,7 +160,7 @@ def _word_child(node: Element) -> Iterator[Item]:
         yield Item("close", node.closing, name=node.name)
     elif node.name == "pPr":
         yield Item("break", node.raw)
-    elif node.name != "proofErr":  # what the spelling checker found
+    elif node.name != "proofErr":  # a mark of the spelling checker
         yield _single(node, _word_child, is_word=bool(code) or node.name == "fld")
 
 

@@ -16,7 +16,7 @@ from vtrans.system.errors import DocumentError
 _FORM = re.compile("(.*_)?(?:zero|one|two|few|many)", re.DOTALL)  # of a plural, which always has `other`
 
 Edit = tuple[int, int, str]
-"""Where a part of a text begins and ends, and what replaces it."""
+"""The begin and end of a part of a text, and its replacement."""
 
 
 @dataclass
