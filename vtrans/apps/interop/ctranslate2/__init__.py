@@ -1,1 +1,1 @@
-"""Models from and for CTranslate2."""
+"""Import and export of CTranslate2 models."""

@@ -1,8 +1,8 @@
 """Reads `model.bin`, the variables of a CTranslate2 model, in every version that CTranslate2 4 reads (1 to 6).
 
-The file has its version, the name and revision of the model's specification, the variables and their aliases, in
-little-endian byte order. The writer is `_serialize` in CTranslate2's `python/ctranslate2/specs/model_spec.py`; the
-reader, which knows the older versions, is `Model::load` in its `src/models/model.cc`.
+The file contains its version, the name and revision of the model's specification, the variables and their aliases, in
+little-endian byte order. In CTranslate2, `_serialize` in `python/ctranslate2/specs/model_spec.py` writes it, and
+`Model::load` in `src/models/model.cc` reads all versions.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from vtrans.apps.interop.foreign_files import AGAIN, ForeignTensors, wrong
 from vtrans.system.errors import FileError
 from vtrans.system.files import reason
 
-VERSION, REVISION = 6, 7  # the newest ones of the file and of a specification
-# The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
+VERSION, REVISION = 6, 7  # the newest file version and specification revision
+# Specifications of encoder-decoder Transformers, with the number of heads before revision 3.
 SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}
-# Revision 1 has the names of OpenNMT-tf. Each is replaced once, in this order.
+# Revision 1 uses OpenNMT-tf's names. Each is replaced once, in this order.
 OPENNMT_TF = {
     "transformer/": "", ":0": "", "w_embs": "embeddings/weight", "kernel": "weight", "LayerNorm": "layer_norm",
     "dense": "projection", "conv1d_": "linear_", "conv1d": "linear_0", "masked_multi_head": "self_attention",
 }  # fmt: skip
-# By type id. NumPy lacks bfloat16, which is the upper half of float32, and has the place of uint16 here.
+# By type id. NumPy lacks bfloat16, the upper half of float32, so it is read as uint16.
 TYPES = tuple(map(np.dtype, ("<f4", "<i1", "<i2", "<i4", "<f2", "<u2")))
-TYPE_OF_WIDTH = {4: 0, 2: 2, 1: 1}  # versions 1 to 3 have the width of a value instead of its type
-INT16_SCALE = 1000.0  # of int16 variables without one, as in version 1
-SCALE = "_scale"  # a quantised variable's scale has its name and this
+TYPE_OF_WIDTH = {4: 0, 2: 2, 1: 1}  # versions 1 to 3 store the width of a value instead of its type
+INT16_SCALE = 1000.0  # default scale of int16 variables; version 1 stores none
+SCALE = "_scale"  # suffix of the name of a quantised variable's scale
 
 
 class Binary(ForeignTensors):
-    """The variables of a model.bin under the names of the newest revision. Their values are read when they are used.
+    """The variables of a model.bin under the names of the newest revision. Values are read on use.
 
-    Raises FileError for a file that is damaged, or that is not a Transformer with encoder and decoder.
+    Raises FileError for a damaged file, or a model that is not an encoder-decoder Transformer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,7 +85,7 @@ class Binary(ForeignTensors):
             raise ValueError(f"it has {len(self._data) - self._at:,} bytes after its last variable")
 
     def add(self, name: str, values: NDArray[Any]) -> None:
-        """Adds a variable. Raises ValueError if there is one of this name."""
+        """Adds a variable. Raises ValueError if the name exists."""
         if name in self.variables:
             raise ValueError(f"the name {name[:80]} occurs twice")
         self.variables[name] = values
@@ -97,13 +97,13 @@ class Binary(ForeignTensors):
         return values
 
     def _name(self) -> str:
-        """Reads a name: the number of its bytes with a final NUL, and the bytes."""
+        """Reads a name: its length in bytes including a final NUL, then the bytes."""
         (length,) = self._take("H")
         (data,) = self._take(f"{length}s")
         return bytes(data).removesuffix(b"\0").decode("ascii", "backslashreplace")
 
     def _renamed(self, name: str) -> str:
-        """Returns the newest name of a variable. A single embedding needs no number."""
+        """Returns a variable's name in the newest revision. A single embedding has no number."""
         if self.revision > 1:
             return name.replace("encoder/embeddings_0/", "encoder/embeddings/", 1)
         for old, new in OPENNMT_TF.items():
@@ -114,7 +114,7 @@ class Binary(ForeignTensors):
         (rank,) = self._take("B")
         shape = self._take(f"{rank}I")
         type_id, length = self._take("BI")
-        if self.version < 4:  # the width of a value, and the number of values
+        if self.version < 4:  # these are the width of a value and the number of values
             type_id, length = TYPE_OF_WIDTH.get(type_id, len(TYPES)), length * type_id
         if type_id >= len(TYPES) or length != math.prod(shape) * TYPES[type_id].itemsize:
             raise ValueError(f"a variable has an unknown type, or {length:,} bytes, which do not fit its shape")
@@ -123,7 +123,7 @@ class Binary(ForeignTensors):
         return values
 
     def number(self, name: str, default: float) -> float:
-        """Returns the value of a variable that is one number, or `default` if there is no such variable."""
+        """Returns the value of a scalar, or `default` if it is missing. Raises FileError unless it is one number."""
         self.asked.add(name)
         values = self.variables.get(name, np.array(default))
         if values.size != 1 or not math.isfinite(values.item()):
@@ -131,19 +131,19 @@ class Binary(ForeignTensors):
         return float(values.item())
 
     def text(self, name: str, default: str) -> str:
-        """Returns the value of a variable that is a text, or `default` if there is no such variable."""
+        """Returns the value of a string variable, or `default` if it is missing."""
         self.asked.add(name)
         return self.variables[name].tobytes().decode(errors="replace") if name in self.variables else default
 
     def same(self, name: str, other: str) -> bool:
-        """Returns whether two variables have equal values. Versions before 3 have no aliases, but write both."""
+        """Returns whether two variables are equal. Versions before 3 write tied variables twice, without aliases."""
         one, two = self.variables.get(name), self.variables.get(other)
         if one is None or two is None or one.shape != two.shape:
             return False
         return one is two or torch.equal(self.weight(name), self.weight(other))
 
     def weight(self, name: str) -> Tensor:
-        """Returns a variable in float32, or int32 as it is; one in int8 or int16 is divided by its scale."""
+        """Returns a variable as float32, or unchanged if it is int32. Divides int8 and int16 values by their scale."""
         values = self.variables[name]
         if values.dtype == np.int32:
             return torch.from_numpy(values.copy())
@@ -155,7 +155,7 @@ class Binary(ForeignTensors):
         stored = f"{self.aliases.get(name, name)}{SCALE}"
         if stored not in self.variables and values.dtype == np.int16:
             return tensor / INT16_SCALE
-        scale = self.variables.get(stored, np.zeros(0))  # one number, or one for each row of an int8 variable
+        scale = self.variables.get(stored, np.zeros(0))  # one number, or one per row of an int8 variable
         if scale.dtype.kind != "f" or scale.size not in (1, *values.shape[:1]):
             raise wrong(self.path, stored[:80], f"a number, or one for each row of {name[:80]}", scale.shape, AGAIN)
         return tensor / self.weight(stored).reshape(-1, *[1] * (values.ndim - 1))

@@ -1,7 +1,7 @@
 """Writes a model as a folder for CTranslate2.
 
-The folder holds what CTranslate2 reads (model.bin, config.json, the subwords as JSON), so that any program with
-CTranslate2 can use it, the SentencePiece model(s), and vtrans.json.
+The folder contains CTranslate2's own files (model.bin, config.json, the subwords as JSON), which any program can load
+with CTranslate2, the SentencePiece model(s), and vtrans.json.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SPECIAL_PIECES, SRC_FILE, TGT_FILE, UNK_ID
 from vtrans.translate.steps.split import EXTRA_LENGTH
 
-# In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. A tie that it breaks
-# may lose more than rounding in one sentence, hence `lost` is a mean. The other types round the weights: in that model,
-# int8 differs by 0.02 in the mean and 0.16 at most, and loses 0.004 of the score.
+# In float32, only the order of sums differs, which changes a log-probability by at most 6e-6 in a Transformer-Tiny. If
+# this breaks a tie, one sentence may lose more than rounding, so `lost` is a mean. The other types round the weights:
+# in that model, int8 changes log-probabilities by 0.02 in the mean and 0.16 at most, and loses 0.004 of the score.
 TOLERANCES = {
     "float32": Tolerance(token=2e-4, mean=2e-5, lost=1e-3),
     "float16": Tolerance(token=0.2, mean=0.01, lost=0.01),
     "int8": Tolerance(token=2.0, mean=0.1, lost=0.02),
 }
-# Our rotary positions. A rotary_dim of 0 stands for the head width.
+# Our rotary positions. A rotary_dim of 0 means the whole head width.
 ROTARY = {"rotary_dim": 0, "rotary_interleave": True, "rotary_base": 10_000}
-# Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
-# larger number, this one is finite in float16.
+# Bias of the padding logit, which is -inf in our models. The probability of padding is 0 in float32 either way, and
+# this number is finite in float16.
 PAD_BIAS = -6e4
 
 
@@ -55,8 +55,8 @@ def write(
     """Writes the files into an empty folder. Returns the model as CTranslate2 expresses it, and a function that loads
     the files.
 
-    CTranslate2 reads no search settings from a folder, but its callers pass them; `vtrans import` reads those of the
-    model. Raises InputError for a model that cannot be exported.
+    CTranslate2 takes search settings from its callers, not from the folder; `vtrans import` restores the model's.
+    Raises InputError for a model that cannot be exported.
     """
     if quantization not in TOLERANCES:
         raise InputError(f"`quantization` must be one of {', '.join(TOLERANCES)}, got {quantization!r}.")
@@ -69,7 +69,7 @@ def write(
     ctranslate2()
     loaded = without_suppressed(loaded, console)
     src, tgt = loaded.src_vocab, loaded.tgt_vocab
-    # Sinusoidal positions reach as far as the longest source that is translated in one piece, and its translation.
+    # Sinusoidal positions cover the longest source that is translated whole, and its translation.
     spec = specification(loaded, loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH)
     spec.validate()
     spec.optimize(quantization)
@@ -83,10 +83,10 @@ def write(
 
 
 def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
-    """Returns the model with the subwords of `search.suppress` left out of its softmax, by the projection's bias.
+    """Returns the model with a projection bias that excludes the subwords of `search.suppress` from its softmax.
 
-    CTranslate2's own rule would, with a beam, change the log-probabilities of the other subwords by a different amount
-    at each step. The weights are shared with `loaded`, which stays as it is.
+    With a beam, CTranslate2's own rule would change the log-probabilities of the other subwords by a different amount
+    at each step. The weights are shared with `loaded`, which does not change.
     """
     suppressed = suppressed_ids(loaded.search, loaded.tgt_vocab)
     if not suppressed:
@@ -112,7 +112,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     from ctranslate2.specs import common_spec, model_spec, transformer_spec
 
     model, config = loaded.model, loaded.model.config
-    # CTranslate2's GELU is exact, as torch's default; its GELUTanh is the approximation.
+    # CTranslate2's GELU is exact, like torch's default; its GELUTanh is the approximation.
     activation = getattr(common_spec.Activation, config.activation.upper())
     options: dict[str, Any] = {"pre_norm": config.norm == "pre", "activation": activation}
     if config.positions == "rotary":
@@ -129,7 +129,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
         embeddings.weight = _array(embedding.weight)
         side.scale_embeddings = config.scale_embedding  # E[x] * sqrt(D) + P
         if table.turns:
-            # Specifications of encoders always have a table. CTranslate2 would not read it, and refuses an empty one.
+            # Encoder specifications always have a table. CTranslate2 would not read it, and refuses an empty one.
             vars(side).pop("position_encodings", None)
             continue
         encodings = _array(table(positions) if isinstance(table, ComputedPositions) else table.weight)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-DESCRIPTION = "vtrans.json"  # architecture, search settings, origin: what CTranslate2 does not read
+DESCRIPTION = "vtrans.json"  # architecture, search settings and origin, which CTranslate2 does not read
 FORMAT = 1
 
 

@@ -1,11 +1,11 @@
-"""Reads a CTranslate2 folder: a Transformer in any version and any type of weights.
+"""Reads a CTranslate2 folder: a Transformer in any file version and any weight type.
 
-A folder has tokens, but no tokenizer. SentencePiece models come from the user or lie in the folder; without them, text
-consists of tokens separated by spaces. An export of vtrans has its own configuration and vocabularies.
+A folder lists tokens, but has no tokenizer. SentencePiece models come from the user or lie in the folder; without them,
+text consists of tokens separated by spaces. A vtrans export contains our configuration and vocabularies.
 
 CTranslate2's `src/models/transformer.cc`, `src/layers/transformer.cc`, `src/models/sequence_to_sequence.cc` and
-`src/vocabulary.cc` define what the variables and settings mean. Before revision 5 of the specification, the scalars of
-encoder and decoder were common to both; before binary version 6, the settings of config.json were variables.
+`src/vocabulary.cc` define what the variables and settings mean. Before revision 5 of the specification, encoder and
+decoder had common scalars; before binary version 6, the settings of config.json were variables.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ TABLES = CTRANSLATE2.tables
 SRC, TGT = TABLES["src_embedding.weight"], TABLES["tgt_embedding.weight"]
 PROJECTION = TABLES["projection.weight"]
 POSITIONS = TABLES["src_positions.weight"], TABLES["tgt_positions.weight"]
-# Positions of a model whose table is computed: as many as a source that is translated in one piece can need.
+# Number of positions of a computed table: enough for any source that is translated whole, and its translation.
 COMPUTED_POSITIONS = SearchConfig.max_source + EXTRA_LENGTH
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # by CTranslate2's numbers; 1 is an approximation of GELU
-# The scalars of encoder and decoder with the values that vtrans has; the first is the default.
+# The scalars of encoder and decoder with the values that vtrans supports; the first is the default.
 SCALARS: dict[str, tuple[float, ...]] = {
     **dict.fromkeys(("multi_query_attention", "alibi", "final_logit_softcapping"), (0,)),
     "scale_outputs": (1,),
@@ -54,22 +54,22 @@ SCALARS: dict[str, tuple[float, ...]] = {
     "activation": tuple(ACTIVATIONS),
 }
 SCALES = ("scale_embeddings", "embeddings/multiply_by_sqrt_depth")
-# Scalars without effect, such as that of one embedding to merge, and the scale of which `_scales` reads the other.
+# Scalars without effect here, for example how to merge embeddings, because there is only one.
 UNUSED = ("embeddings_merge", "alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi")
-# Settings that must have this value if they are there.
+# The values that vtrans supports; None means that the setting is missing.
 FIXED = {"add_source_bos": (False, None), "multi_query_attention": (False, None), "quantization_type": (0, None)}
 
 
 def recognises(path: Path) -> bool:
-    """Returns whether this is a folder of CTranslate2."""
+    """Returns whether this is a CTranslate2 folder."""
     return (path / BINARY).is_file()
 
 
 def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
-    """Returns the model of a CTranslate2 folder. It takes the SentencePiece models that split the text, `src_spm` and
-    `tgt_spm`, from the options, unless vtrans exported the folder.
+    """Returns the model of a CTranslate2 folder. Removes the SentencePiece models, `src_spm` and `tgt_spm`, from the
+    options, unless vtrans exported the folder.
 
-    Raises FileError for a folder that is damaged or that vtrans cannot express.
+    Raises FileError for a damaged folder, or a model that vtrans cannot express.
     """
     binary = Binary(file_in(folder, BINARY))
     if is_exported(folder):
@@ -77,7 +77,7 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
     settings = _settings(folder, binary)
     unk, start, eos = (settings.text(f"{key}_token") for key in ("unk", "decoder_start", "eos"))
     adds_eos = settings.get("add_source_eos") is not None and settings.flag("add_source_eos")
-    # In models from Hugging Face, the tokenizer ends sources, and the decoder starts with padding or the end.
+    # In models from Hugging Face, the tokenizer appends EOS to sources, and the decoder starts with padding or EOS.
     source_eos = adds_eos or start in ("<pad>", eos)
     names = ["shared"] if any(folder.glob("shared_vocabulary.*")) else ["source", "target"]
     tokens = [_tokens(folder, f"{name}_vocabulary", unk) for name in names]
@@ -88,14 +88,14 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
     vocabs = []
     for side, spm in zip((tokens[0], tokens[-1]), splitters, strict=True):
         places = {token: place for place, token in enumerate(side)}
-        # Padding has no place, because CTranslate2 predicts a token named <pad> like any other. So has a start from
-        # zeros, which is not a token, and a start that is also `unk` or `eos`, which becomes a separate row here.
+        # Padding has no place, because CTranslate2 predicts a token named <pad> like any other. Neither has a start
+        # from zeros, which is not a token, nor a start that is also `unk` or `eos`, which becomes a separate row here.
         bos = None if from_zero or start in (unk, eos) else places.get(start)
         special = {"unk": places[unk], "bos": bos, "eos": places.get(eos)}
         vocabs.append(Vocabulary(pack(side, special, spm), str(folder)))
     src, tgt = vocabs
     config = _model_config(binary, len(tgt.pieces), is_shared=tokens[0] == tokens[-1])
-    # A bias keeps a start that is not a token there from being predicted.
+    # If the start is not a token there, a bias prevents its prediction.
     config = replace(config, source_eos=source_eos, projection_bias=config.projection_bias or tgt.order[BOS_ID] is None)
     if settings.get("layer_norm_epsilon") is not None:
         epsilon = {"norm_eps": settings.number("layer_norm_epsilon", 0)}
@@ -110,7 +110,7 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
 
 
 def _read_export(folder: Path, binary: Binary) -> Imported:
-    """Returns the model from which vtrans made the folder, except for the rounding of its weights."""
+    """Returns the model that vtrans exported to the folder, with the weights rounded by the export."""
     file = folder / DESCRIPTION
     given = read_object(file)
     Settings(given, str(file)).check({"format": (FORMAT,)}, "export the model again")
@@ -149,13 +149,13 @@ def _settings(folder: Path, binary: Binary) -> Settings:
 
 
 def _tokens(folder: Path, name: str, unk: str) -> list[str]:
-    """Returns the tokens of a JSON list, or else of the lines of a text, with `unk`, which CTranslate2 adds, too."""
+    """Returns the tokens in a JSON list or the lines of a text file. Adds a missing `unk`, as CTranslate2 does."""
     if (folder / f"{name}.json").exists():
         tokens: list[str] = read_object(file_in(folder, f"{name}.json"), list)
     else:
         text = read_bytes(file_in(folder, f"{name}.txt")).decode(errors="replace")
         tokens = text.removesuffix("\n").split("\n")
-        # A token may end in a carriage return, but if all lines do, it belongs to the line end.
+        # A token may end in a carriage return, but if all lines do, these are line ends.
         if all(line.endswith("\r") for line in tokens):
             tokens = [line[:-1] for line in tokens]
     tokens += [] if unk in tokens else [unk]
@@ -202,7 +202,7 @@ def _model_config(binary: Binary, tgt_size: int, *, is_shared: bool) -> ModelCon
     config = Settings({}, str(binary.path)).section(ModelConfig, values)
     for name in (TGT, PROJECTION):
         binary.get(name, tgt_size, D)
-    # All sizes are known to be possible; matrices are compared only now.
+    # Compare matrices only now that all sizes are known to be valid.
     share = is_shared and binary.same(SRC, TGT), binary.same(TGT, PROJECTION)
     return replace(config, tie=TIES[share], share_positions=not tables or binary.same(*POSITIONS))
 
@@ -216,7 +216,7 @@ def _matrix(binary: Binary, name: str) -> tuple[int, int]:
 
 
 def _common(binary: Binary, key: str, default: float, allowed: tuple[float, ...] = ()) -> float:
-    """Returns a scalar that must be equal in encoder and decoder, and one of `allowed` unless that is empty."""
+    """Returns a scalar. Raises FileError unless encoder and decoder agree, on one of `allowed` if that is not empty."""
     values = [binary.number(f"{side}/{key}", binary.number(key, default)) for side in STACKS]
     if values[0] != values[1] or (allowed and values[0] not in allowed):
         wanted = " or ".join(f"{value:g}" for value in allowed) or "the same"
@@ -225,7 +225,7 @@ def _common(binary: Binary, key: str, default: float, allowed: tuple[float, ...]
 
 
 def _scales(binary: Binary, D: int) -> bool:
-    """Returns whether embeddings are multiplied by sqrt(D). The scalar is a flag in int8, or else the factor."""
+    """Returns whether embeddings are multiplied by sqrt(D). The scalar is an integer flag or the factor itself."""
     factors = []
     for side in STACKS:
         name = next((name for key in SCALES if (name := f"{side}/{key}") in binary), "")
@@ -250,10 +250,10 @@ def _imported(
     *,
     is_ours: bool = False,
 ) -> Imported:
-    """Returns the model with what an export has `recorded`. `start` is the row from which the decoder starts if that is
-    no token, and `end` is what the program is to append to sources. A folder that `is_ours` has our order of rows."""
+    """Returns the model with the facts `recorded` by an export. `start` is the embedding row of the start if BOS has
+    none, and `end` the tokens to append to CTranslate2's sources. If `is_ours`, rows have the order of our ids."""
     for _, (name,), shape in layer_weights(config, CTRANSLATE2):
-        if name not in binary and "linear" in name and name.endswith("bias"):  # a linear layer may have none
+        if name not in binary and "linear" in name and name.endswith("bias"):  # a linear layer's bias is optional
             binary.add(name, np.zeros(shape, np.float32))
     shapes = shapes_of(folder, config, *vocabs)
     weights = weights_in(binary, CTRANSLATE2, config, vocabs, start, is_ours=is_ours)
@@ -266,7 +266,7 @@ def _imported(
     tokens = [[vocab.piece(i) for i in range(len(vocab))] for vocab in vocabs]
     if not is_ours:
         tokens = [["" if place is None else vocab.pieces[place] for place in vocab.order] for vocab in vocabs]
-        # The two sides of a tie or of a shared table may both be there.
+        # The file may contain both tensors of a tie or of a shared table.
         ignored = {name for name in binary.shapes if name.endswith((SCALE, *UNUSED, *SCALES))}
         binary.refuse_others({*TABLES.values(), *ignored})
     facts: dict[str, Any] = {"search": DEFAULTS, "training": {"imported": "CTranslate2"}}
@@ -281,6 +281,6 @@ def _cut(read: Read, rows: int) -> Tensor:
 
 
 def computed_positions(length: int, D: int) -> Tensor:
-    """Returns the table that CTranslate2 computes for a model without one (`src/layers/common.cc`): Marian's from
-    position 1 on."""
+    """Returns the table [length, D] that CTranslate2 computes for a model without one (`src/layers/common.cc`):
+    Marian's from position 1."""
     return tensor_of(marian(length + 1, D))[1:]

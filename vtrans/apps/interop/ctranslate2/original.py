@@ -38,8 +38,8 @@ class CTranslate2Model(Program):
         weights: str = "float32",
         tolerance: Tolerance = Program.tolerance,
     ) -> None:
-        """`tokens` are the folder's names of our subwords, for source and target. `source_end` is appended to sources
-        that CTranslate2 does not end itself."""
+        """`tokens` are CTranslate2's tokens by our ids, for source and target. `source_end` is appended to sources if
+        CTranslate2 does not append EOS itself."""
         self._package, self._folder, self._weights = ctranslate2(), folder, weights
         self.name, self.tolerance = f"ctranslate2 {self._package.__version__} with {weights} weights", tolerance
         self._src_tokens, self._tgt_tokens = tokens
@@ -47,7 +47,7 @@ class CTranslate2Model(Program):
 
     @cached_property
     def _translator(self) -> Any:
-        # On a CPU, CTranslate2 computes with float16 weights in float32, and warns unless told so.
+        # On a CPU, CTranslate2 computes in float32 with float16 weights, and warns unless float32 is requested.
         kind = "default" if self._weights == "int8" else "float32"
         threads = {"inter_threads": torch.get_num_threads(), "intra_threads": 1}
         try:
@@ -59,7 +59,7 @@ class CTranslate2Model(Program):
     def logprobs(self, pairs: Sequence[IdPair]) -> list[list[float]]:
         sources = [self._source(source) for source, _ in pairs]
         targets = [[self._tgt_tokens[i] for i in target[:-1]] for _, target in pairs]
-        options = {"max_batch_size": SCORED_TOKENS, "batch_type": "tokens", "max_input_length": 0}  # none is cut
+        options = {"max_batch_size": SCORED_TOKENS, "batch_type": "tokens", "max_input_length": 0}  # no truncation
         return [list(result.log_probs) for result in self._translator.score_batch(sources, targets, **options)]
 
     def translate(self, ours: Outputs) -> list[list[int]]:
@@ -70,5 +70,5 @@ class CTranslate2Model(Program):
         return [[ids[token] for token in result.hypotheses[0]] for result in results]
 
     def _source(self, tokens: Sequence[int]) -> list[str]:
-        """Returns the names of a source; CTranslate2 adds EOS, or `source_end` does if the model needs one."""
+        """Returns the tokens of a source without EOS, which CTranslate2 appends, and with `source_end`."""
         return [*(self._src_tokens[i] for i in tokens[:-1]), *self._source_end]

@@ -1,1 +1,1 @@
-"""Models from and for Marian."""
+"""Import of Marian models."""

@@ -1,6 +1,6 @@
-"""Reads native Marian models: an `.npz` file, which contains its settings, vocabularies, and an optional `decoder.yml`.
+"""Reads native Marian models: an `.npz` file of weights and settings, vocabulary files and an optional `decoder.yml`.
 
-Settings and some vocabularies are YAML, one mapping of scalars and lists of scalars.
+Settings and some vocabularies are YAML: one mapping to scalars or lists of scalars.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, h
 from vtrans.translate.steps.split import EXTRA_LENGTH
 
 CONFIG, DECODER = "special:model.yml", "decoder.yml"
-EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
+EPSILON = 1e-6  # of layer norms; `layerNorm` in layers/generic.h
 SIDES = ("source", "target")
 LONGEST_CONFIG, LONGEST_LIST = 1 << 20, 1 << 23  # bytes of settings and of a vocabulary in YAML
-_NOT_MODELS = (".optimizer.npz", ".orig.npz")  # what Marian writes beside a model
-# The settings of version 1.12 that change the network, each with the values that vtrans supports. If an older model
-# lacks a setting, its network is that of the first value.
+_NOT_MODELS = (".optimizer.npz", ".orig.npz")  # other files that Marian writes next to a model
+# The settings of version 1.12 that change the network, each with the values that vtrans supports. An older model that
+# lacks a setting behaves as with the first value.
 EXPECTED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
@@ -62,22 +62,22 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "transformer-train-position-embeddings": (False,),
 }
 EXPECTED_OF_EARLIER: dict[str, tuple[Any, ...]] = {"transformer-train-positions": (False,)}
-# Those that also change it if transformer-decoder-autoreg is rnn.
+# Further settings that change the network if transformer-decoder-autoreg is rnn.
 EXPECTED_OF_RNN: dict[str, tuple[Any, ...]] = {
     "dec-cell": ("ssru",),
     "transformer-rnn-projection": (False,),
     "layer-normalization": (False,),
 }
-# Sizes by the names of ours.
+# Marian's names of our sizes.
 SIZES = {
     "d_model": "dim-emb", "d_ff": "transformer-dim-ffn", "heads": "transformer-heads", "encoder_layers": "enc-depth",
     "decoder_layers": "dec-depth",
 }  # fmt: skip
-# The operations of a sublayer by `model.norm`: n normalises, d is dropout, and a adds.
+# The operations of a sublayer by `model.norm`: n normalises, d applies dropout, and a adds the residual.
 OPERATIONS = tuple(f"transformer-{key}" for key in ("preprocess", "postprocess", "postprocess-top"))
 NORMS = {"post": ("", "dan", ""), "pre": ("n", "da", "n")}
 
-# Trained weights hardly compress, and zeros compress a thousandfold. A file that grows by more is not a model.
+# Limit for the compression ratio. Trained weights hardly compress, and zeros compress a thousandfold.
 MOST_GROWTH = 20
 Value = str | list[str]
 """A scalar as text, "" for an empty value, or a list of them."""
@@ -93,15 +93,15 @@ def read(path: Path) -> Imported:
     settings = _model_settings(tensors)
     src, tgt, text = _vocabularies(model_file.parent, settings, decoder)
     config = _model_config(settings, have_one_table(src, tgt))
-    # Marian starts a translation with an embedding of zeros. The table has no row for it, so that row is zero here.
+    # Marian starts a translation with an embedding of zeros. Its table has no row for it, so our BOS row is zero.
     weights = weights_in(tensors, MARIAN, config, (src, tgt), transposed=True)
     weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, config.d_model))
     if not settings.flag("output-omit-bias"):
-        tensors.get(MARIAN.tables["projection.bias"], 1, len(tgt.pieces))  # it must be there
+        tensors.get(MARIAN.tables["projection.bias"], 1, len(tgt.pieces))  # checks that it exists
     tensors.refuse_others([CONFIG])
     notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
-    # With pre-norm self-attention, its decoder normalises the keys and values of the first step only:
-    # `DecoderLayerSelfAttention` and `LayerAttention` of src/models/transformer.h.
+    # With pre-norm self-attention, Marian's decoder normalises the keys and values of the first step only
+    # (`DecoderLayerSelfAttention` and `LayerAttention` in src/models/transformer.h).
     translates = config.norm == "post" or config.autoregression == "ssru"
     if not translates:
         notes.append(
@@ -126,7 +126,7 @@ def _models_in(folder: Path) -> list[Path]:
 
 
 def _find(path: Path) -> tuple[Path, Settings]:
-    """Returns the model's file and its settings for translating, which are empty without a `decoder.yml`."""
+    """Returns the model file and the decoder settings, which are empty without a `decoder.yml`."""
     folder = path if path.is_dir() else path.parent
     names = [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]
     file = next((folder / name for name in names if (folder / name).is_file()), None)
@@ -143,14 +143,14 @@ def _find(path: Path) -> tuple[Path, Settings]:
 def _named_file(folder: Path, decoder: Settings, name: str) -> Path:
     """Returns a file that a `decoder.yml` names. It must be in the folder of the model.
 
-    Without `relative-paths`, names are relative to the folder in which Marian was started, or absolute. Models move,
+    Without `relative-paths`, names are absolute, or relative to the folder where Marian was started. Models are moved,
     so only the last part of such a name counts.
     """
     return file_in(folder, name if decoder.flag("relative-paths") else name.replace("\\", "/").rpartition("/")[2])
 
 
 def _model_settings(tensors: ForeignTensors) -> Settings:
-    """Returns the settings in the model. Raises FileError if vtrans does not support the network."""
+    """Returns the settings in the model file. Raises FileError if vtrans does not support the network."""
     model_file, shape = tensors.path, tensors.shapes.get(CONFIG, ())
     if len(shape) != 1 or shape[0] > LONGEST_CONFIG:
         raise FileError(
@@ -165,7 +165,7 @@ def _model_settings(tensors: ForeignTensors) -> Settings:
 
 
 def _settings(data: bytes, name: str) -> Settings:
-    """Returns the settings in YAML, with numbers and flags instead of their texts."""
+    """Returns the settings in YAML data, with numbers and flags parsed."""
     return Settings({key: _typed(value) for key, value in read_mapping(data, name).items()}, name)
 
 
@@ -181,7 +181,7 @@ def _typed(value: Value) -> Any:
 
 
 def _model_config(settings: Settings, joint: bool) -> ModelConfig:
-    # Dropout does not matter, because translating does not use it.
+    # Ignore dropout, which translation does not use.
     ops = [settings.text(key).replace("d", "") for key in OPERATIONS]
     norm = next((norm for norm, known in NORMS.items() if [op.replace("d", "") for op in known] == ops), None)
     if norm is None:
@@ -211,8 +211,8 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
 
 
 def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
-    """Returns the search settings of a `decoder.yml`. Marian divides by length ** normalize. It produces `<unk>` and
-    control characters, which a vocabulary with bytes has, only if they are allowed."""
+    """Returns the search settings of a `decoder.yml`. Marian divides scores by length ** normalize. It suppresses
+    `<unk>` and control characters, which are byte pieces, unless they are allowed."""
     suppressed = [] if decoder.flag("allow-unk") else [SPECIAL_PIECES[UNK_ID]]
     if not decoder.flag("allow-special"):
         suppressed += [piece for code in range(32) if tgt.id_of(piece := f"<0x{code:02X}>") is not None]
@@ -233,7 +233,7 @@ def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
 
 
 def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
-    """Returns both vocabularies, the same object twice if they are equal, and a note that says how text is split."""
+    """Returns both vocabularies, the same object twice if they are equal, and a note on how text is split."""
     sizes = settings.listed("dim-vocabs")
     named = [_named_file(folder, decoder, name) for name in map(str, decoder.listed("vocabs"))]
     files = named or sorted(folder.glob("*.spm"))
@@ -252,8 +252,8 @@ def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[
 
 
 def _vocabulary(file: Path, size: Any, side: str) -> Vocabulary:
-    """Returns the vocabulary of a file with `size` pieces. A `.yml` vocabulary needs a SentencePiece model beside it,
-    source.spm or target.spm, if text is to be split."""
+    """Returns the vocabulary in a file. To split text, a `.yml` vocabulary needs source.spm or target.spm in the same
+    folder. Raises FileError unless it has `size` pieces."""
     if file.suffix == ".spm":
         spm = read_bytes(file)
         try:
@@ -277,8 +277,8 @@ def _vocabulary(file: Path, size: Any, side: str) -> Vocabulary:
 
 
 def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, int | None, int | None]]:
-    """Returns Marian's table for a SentencePiece model: the pieces, and the ids of padding, unknown, start and end;
-    Marian has no padding and no start. Raises RuntimeError if the bytes are not a SentencePiece model."""
+    """Returns Marian's table for a SentencePiece model: the pieces, and the ids of padding, unknown, start and end.
+    Padding and start are None in Marian. Raises RuntimeError if the bytes are not a SentencePiece model."""
     model = sentencepiece.SentencePieceProcessor()
     model.LoadFromSerializedProto(spm)
     unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
@@ -289,7 +289,7 @@ def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, 
 
 
 def open_npz(path: Path) -> ForeignTensors:
-    """Returns the arrays of a file by name. Each leaves the memory once it is read.
+    """Returns the arrays of an `.npz` file by name. Each can be read once, and is then freed.
 
     Raises FileError if the file is missing or damaged, would fill the memory, or holds anything but arrays of numbers.
     """
@@ -297,7 +297,7 @@ def open_npz(path: Path) -> ForeignTensors:
     arrays: dict[str, Tensor] = {}
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file, warnings.catch_warnings():
-            warnings.simplefilter("error")  # about a header that NumPy did not write
+            warnings.simplefilter("error")  # NumPy warns of headers that it did not write
             size, grown = path.stat().st_size, sum(entry.file_size for entry in file.zip.infolist())
             if grown <= MOST_GROWTH * size:
                 arrays = {name: torch.from_numpy(file[name]) for name in file.files}
@@ -311,10 +311,10 @@ def open_npz(path: Path) -> ForeignTensors:
 
 
 def read_mapping(data: bytes, name: str) -> dict[str, Value]:
-    """Returns the entries of a mapping in YAML in order. `name` is what errors call the text.
+    """Returns the entries of a YAML mapping in order. Errors call it `name`.
 
-    Scalars stay texts, because YAML would take the piece `no` for false. Raises FileError for anything but texts and
-    lists of texts in UTF-8, and InputError without PyYAML.
+    Scalars stay strings, because YAML would read the piece `no` as false. Raises FileError for anything but strings and
+    lists of strings in UTF-8, and InputError without PyYAML.
     """
     try:
         import yaml
@@ -328,7 +328,7 @@ def read_mapping(data: bytes, name: str) -> dict[str, Value]:
         depth = 0
         for event in events:
             depth += isinstance(event, start) - isinstance(event, end)
-            if depth > 2:  # of many, the parser in C would crash
+            if depth > 2:  # deep nesting would crash the C parser
                 raise ValueError("it is nested too deeply")
             if getattr(event, "anchor", None) or getattr(event, "tag", None):
                 raise ValueError("it has a tag or an anchor")

@@ -1,7 +1,7 @@
 """Runs Marian, to compare an import with it.
 
-Marian ends the process on an error, so it runs in a separate process. Its vocabularies here are text files with a word
-for each id, so that it neither splits nor joins text.
+Marian exits on an error, so it runs in a separate process. Its vocabularies here are text files with one word per id,
+so that it neither splits nor joins text.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from vtrans.system.errors import need_packages
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
-MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for its downloads
+MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for downloads
 _PROGRAM = f"import sys, {MODULE}; sys.exit({MODULE}.main(sys.argv[1:]))"
-# Each sentence is a batch, because the limit of a translation is a multiple of the longest source of its batch.
+# One sentence per batch, because Marian limits a translation to a multiple of the longest source in its batch.
 _SETTINGS = ("--cpu-threads", "1", "--workspace", "512", "--quiet", "--max-length", "10000", "--mini-batch", "1")
 
 
 class MarianModel(Program):
-    """Marian with an `.npz` file. With `translates=False` it only scores. Raises InputError without pymarian."""
+    """Marian running an `.npz` model. If not `translates`, it only scores. Raises InputError without pymarian."""
 
     name = "Marian"
 
@@ -62,7 +62,7 @@ class MarianModel(Program):
 
 
 def _words(vocab: Vocabulary) -> dict[int, str]:
-    """Returns a word for each of our ids that Marian has, in the order of Marian's ids."""
+    """Returns a word for each of our ids that Marian's vocabulary contains, in the order of Marian's ids."""
     special = {UNK_ID: SPECIAL_PIECES[UNK_ID], EOS_ID: SPECIAL_PIECES[EOS_ID]}
     words = {}
     for place, id in sorted((place, id) for id, place in enumerate(vocab.order) if place is not None):
