@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PLAIN_SECONDS = 10.0
-"""The least time between two progress lines without a terminal."""
+"""The minimum time between two progress lines without a terminal."""
 
 LEAST_SHARE = 0.01
-"""The least share of the work from which a progress line estimates the time left. The time of the first unit includes
-what came before it, such as loading a model."""
+"""A progress line estimates the time left once this share of the work is done. The time of the first unit includes
+preparations such as loading a model."""
 
 DRAW_SECONDS = 0.1
-"""The least time between two updates of a display. A caller may count every line of a corpus."""
+"""The minimum time between two updates of a display, because a caller may count every line of a corpus."""
 
 _DIRECTION = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 STEERING = (*range(9), *range(11, 32), *range(127, 160), *_DIRECTION)
-"""Characters that control a terminal, except line ends and tabs: control characters, and those that change the
-direction of writing. They are written out instead of sent."""
+"""Characters that control a terminal, except line ends and tabs: control and bidirectional formatting characters.
+They are printed as escapes."""
 _SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in STEERING}
 
 
@@ -57,8 +57,8 @@ def duration(seconds: float) -> str:
 class _Stream:
     """A text stream that accepts any text and raises no OSError, so that a broken display does not end a training.
 
-    Characters that its encoding does not have are written as backslash escapes. After the first write that fails
-    (nobody reads the pipe any more, or the disk is full) it drops everything.
+    Characters missing from its encoding are written as backslash escapes. After the first failed write (a closed pipe
+    or a full disk), it drops all output.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -84,7 +84,7 @@ class _Stream:
         return len(text)
 
     def flush(self) -> None:
-        """Does nothing: nothing is left to write."""
+        """Does nothing: `write` leaves nothing unwritten."""
 
     def _give_up(self, stream: TextIO) -> None:
         self._stream = None
@@ -94,7 +94,7 @@ class _Stream:
 
 
 class Counter:
-    """Counts what has been done, for `Console.progress`, and shows it at most once per `every` seconds."""
+    """Counts finished units for `Console.progress`, and shows the count at most once per `every` seconds."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Counter:
         show: Callable[[Counter], None] = lambda counter: None,
     ) -> None:
         self.share = 0.0 if total else None
-        """The share of the whole, from 0 to 1, if it is known."""
+        """The finished share of the work, from 0 to 1, if known."""
         self.shown = False
         self._done, self._note = 0.0, ""
         self._total, self._unit, self._every, self._show = total, unit, every, show
@@ -112,12 +112,12 @@ class Counter:
         self._next = self._began + every
 
     def advance(self, n: float = 1, share: float | None = None) -> None:
-        """Count `n` more units; `share` is as for `update`."""
+        """Counts `n` more units; `share` is as for `update`."""
         self.update(self._done + n, share)
 
     def update(self, completed: float, share: float | None = None, note: str = "") -> None:
-        """Set the units done so far, and their share of the whole if the total is unknown. A terminal shows the note
-        instead of the count and the speed, up to its width."""
+        """Sets the number of finished units, and their share of the work if the total is unknown. A terminal shows the
+        note, cut to its width, instead of the count and the speed."""
         self._done, self._note = completed, note
         self.share = completed / self._total if self._total else share
         now = time.monotonic()
@@ -127,7 +127,7 @@ class Counter:
 
     @property
     def words(self) -> str:
-        """The count, the speed and the time left, or the share and the note."""
+        """The count, speed and time left, or the share and the note."""
         seconds, share = time.monotonic() - self._began, self.share
         percent = "" if share is None else f"{share:.0%}"
         if self._note:
@@ -145,7 +145,7 @@ class Counter:
 class Console:
     """Prints messages, tables and progress to stderr or another `stream`; if `quiet`, only warnings and errors.
 
-    A command that runs the steps of others does not advise: what they would have the user do next, it does itself.
+    A command that runs other commands' steps does not advise: it takes the advised next steps itself.
     """
 
     def __init__(self, *, quiet: bool = False, advises: bool = True, stream: TextIO | None = None) -> None:
@@ -161,20 +161,20 @@ class Console:
         self.quiet, self.is_terminal, self._out = True, False, _Stream(None)
 
     def info(self, text: str, advice: str = "") -> None:
-        """Print `text`, above any live display, and `advice` on how to continue if this console advises."""
+        """Prints `text` above any live display, and `advice` on how to continue if this console advises."""
         if not self.quiet:
             self._print(f"{text}; {advice}" if advice and self.advises else text, "")
 
     def warn(self, text: str) -> None:
-        """Print a warning, even if quiet."""
+        """Prints a warning, even if quiet."""
         self._print(f"warning: {text}", "yellow")
 
     def error(self, text: str) -> None:
-        """Print an error, even if quiet."""
+        """Prints an error, even if quiet."""
         self._print(f"error: {text}", "bold red")
 
     def table(self, title: str, rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None) -> None:
-        """Print `rows` under `title` in columns. Columns of numbers are aligned right."""
+        """Prints `rows` under `title` in columns. Columns of numbers are aligned right."""
         if self.quiet:
             return
         self._print(title, "bold")
@@ -185,7 +185,7 @@ class Console:
     def progress(
         self, description: str, total: float | None = None, unit: str = "", *, drawn: bool = True
     ) -> Iterator[Counter]:
-        """Show the progress of a loop while the context lasts, below any outer `progress` or `live`.
+        """Shows the progress of a loop while the context lasts, below any outer `progress` or `live`.
 
         Without `drawn`, a terminal gets plain lines too. Do not use it while writing to stdout on a terminal.
         """
@@ -201,14 +201,14 @@ class Console:
                 self.info(f"{description}: {counter.words}")
 
     def counted(self, items: Iterable[T], description: str, total: float | None, unit: str) -> Iterator[T]:
-        """Yield the items, and show the progress of the loop over them."""
+        """Yields the items, and shows the progress of the loop over them."""
         with self.progress(description, total, unit) as counter:
             for item in items:
                 yield item
                 counter.advance()
 
     def live(self, title: str) -> AbstractContextManager[Counter]:
-        """Show the share of a work that is done, and the notes of `update`, while the context lasts.
+        """Shows the finished share of the work, and the notes of `update`, while the context lasts.
 
         Without a terminal, nothing is shown; print lines with `info` instead.
         """
@@ -224,7 +224,7 @@ class Console:
             self._out.write(text + "\n")
 
     def _drawing(self) -> rich.console.Console:
-        """Returns the console of rich, made when it is first used."""
+        """Returns rich's console, created at the first call."""
         if self._rich is None:
             from rich.console import Console as RichConsole
 
@@ -239,7 +239,7 @@ class Console:
 
     @contextmanager
     def _bar(self, description: str, total: float | None, unit: str) -> Iterator[Counter]:
-        """Keep a bar on the screen, below those already there, which one display of rich shows."""
+        """Shows a bar below the existing ones while the context lasts. One display of rich draws all bars."""
         if self._bars is None:
             self._bars = self._display()
             self._bars.start()
@@ -261,7 +261,7 @@ class Console:
             bars.remove_task(task)
 
     def _display(self) -> rich.progress.Progress:
-        """Returns the display of all bars."""
+        """Returns the display that draws all bars."""
         from rich.progress import BarColumn, Progress, TextColumn
         from rich.table import Column
 
@@ -282,12 +282,12 @@ class Console:
 
 
 def _shown(text: str) -> str:
-    """Returns `text` with the characters of STEERING written out."""
+    """Returns `text` with the characters of STEERING as escapes."""
     return text.translate(_SHOWN)
 
 
 def text_width(text: str) -> int:
-    """Returns the number of columns that `text` takes in a terminal: none for an accent, a vowel sign or a joiner."""
+    """Returns the width of `text` in terminal columns; combining accents, vowel signs and joiners have no width."""
     marks = ("Mn", "Me", "Cf")
     shown = (c for c in text if c == "\u00ad" or unicodedata.category(c) not in marks)
     return sum((1, 2)[unicodedata.east_asian_width(c) in "WF"] for c in shown)

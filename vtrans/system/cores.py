@@ -1,4 +1,4 @@
-"""How many processors this process may use: its affinity, the CPU quota of its cgroups, and the cores behind them."""
+"""The number of processors and physical cores that this process may use, by affinity and the CPU quota of cgroups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def usable_processors(root: Path = Path("/")) -> int:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """The same for physical cores: two threads of one core share its arithmetic units."""
+    """The number of physical cores that this process may use. Two threads of a core use the same arithmetic units."""
     siblings = set()
     for number in _allowed():
         file = root / f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
@@ -29,8 +29,8 @@ def usable_cores(root: Path = Path("/")) -> int:
 def cpu_quota(root: Path = Path("/")) -> int | None:
     """The CPU quota of this process's cgroups, in processors, rounded and at least 1. None means no quota.
 
-    A container may see the path of its cgroup on the host, which does not exist inside, or a path below a limited one.
-    So every folder from the mount point to this path counts, if it exists.
+    A container may see its cgroup's path on the host, which does not exist inside, or a path below a limited cgroup. So
+    the smallest limit of all existing folders from the mount point to this path counts.
     """
     try:
         cgroups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().split("\n") if line]
@@ -52,7 +52,7 @@ def _allowed() -> set[int]:
 
 
 def _folders(mounts: Path, controllers: str, path: str) -> Iterator[Path]:
-    """The folders that may limit the CPU time of a cgroup. cgroup v2 has no names of controllers."""
+    """The folders that may limit the CPU time of a cgroup. `controllers` is empty for cgroup v2."""
     if controllers and "cpu" not in controllers.split(","):
         return
     for mount in [mounts / controllers, mounts / "cpu"] if controllers else [mounts, mounts / "unified"]:
@@ -61,9 +61,10 @@ def _folders(mounts: Path, controllers: str, path: str) -> Iterator[Path]:
 
 
 def _limit(folder: Path) -> float:
-    """The processors that a cgroup may use: microseconds per period. Raises OSError if the folder is not a cgroup's."""
+    """The number of processors that a cgroup may use: CPU quota per period. Raises OSError if it is not a cgroup."""
     try:
-        quota, period = (folder / "cpu.max").read_text().split()  # v2, where "max" is no limit
+        quota, period = (folder / "cpu.max").read_text().split()  # v2; "max": no limit
     except FileNotFoundError:
-        quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))  # v1, -1
+        # v1; -1: no limit
+        quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
     return int(quota) / int(period) if quota != "max" and int(quota) > 0 else math.inf

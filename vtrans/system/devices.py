@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-# GPU drivers create these: NVIDIA's, AMD's, and that of Windows in WSL.
+# Files of GPU drivers: NVIDIA, AMD, and Windows in WSL.
 _DRIVERS = ("dev/nvidiactl", "dev/kfd", "dev/dxg")
 
 
 def on_cpu(name: str | None, root: Path = Path("/")) -> bool:
-    """Returns whether the device of that name is certainly the CPU. It is the default if torch is not installed or the
-    system has no driver of a GPU. `root` is where /dev is. Raises InputError for an invalid name."""
+    """Returns whether the device `name` is certainly the CPU. The default device is, if torch is not installed or the
+    system has no GPU driver. `root` is where /dev is. Raises InputError for an invalid name."""
     if name is not None:
         check_device(name)
         return name == "cpu"
@@ -42,19 +42,19 @@ def check_device(name: str) -> None:
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Returns whether the device has memory of its own, to which torch copies asynchronously."""
+    """Returns whether the device has separate memory, to which torch copies asynchronously."""
     return device.type not in ("cpu", "mps")
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Copies a tensor from main memory to a device, without waiting for pending work of a GPU. `x` may change
+    """Copies a tensor from main memory to a device, without waiting for pending GPU work. The caller may modify `x`
     afterwards, unless it is in page-locked memory."""
     return x.to(device, non_blocking=is_gpu(device))
 
 
 def pick_device(name: str | None) -> torch.device:
-    """Returns the device of that name, or the best available one if `name` is None: CUDA, then Apple's MPS, then the
-    CPU."""
+    """Returns the device `name`, or the best available one for None: CUDA, then Apple's MPS, then the CPU. Raises
+    InputError for an invalid name."""
     if name is not None:
         check_device(name)
     import torch

@@ -4,8 +4,8 @@ A message says what is wrong, the value, what is allowed and what to do, usually
 of the library in backticks: "`nbest` must be at most `beam` (4), got 5." The command line (`cli._with_flags`) prints
 the flag of the running command instead, if the command has a parameter of that name: "--nbest must be at most --beam
 (4), got 5." So a command names its parameters as the library does, and no message outside commands/ contains a flag.
-Advice follows a semicolon, in parts that begin after a comma; a command leaves out the parts that name a parameter
-which it lacks.
+Advice follows a semicolon, in parts separated by commas; a command omits the parts that name a parameter which it
+lacks.
 Recipe keys are written without backticks: search.beam.
 """
 
@@ -21,7 +21,7 @@ class VtransError(Exception):
 
 
 class WriteError(VtransError):
-    """A file cannot be written, because its disk is full or fails. `path` is the file, `reason` ends the sentence."""
+    """A file cannot be written because its disk is full or fails. The message ends with `reason`."""
 
     def __init__(self, path: object, reason: str) -> None:
         super().__init__(f"{path} cannot be written: {reason}.")
@@ -29,11 +29,11 @@ class WriteError(VtransError):
 
 
 class AbandonedError(VtransError):
-    """Nobody waits for the result any more, so the work has ended."""
+    """The caller no longer waits for the result, so the work has ended."""
 
 
 class LogprobsError(VtransError):
-    """A model's log-probabilities are not numbers."""
+    """A model's log-probabilities are NaN."""
 
 
 class InputError(VtransError):
@@ -51,7 +51,7 @@ class FileError(InputError):
 
 
 class DocumentError(InputError):
-    """A document is damaged, or not of its format; `line` is where, if that is known."""
+    """A document is damaged or not in its format; `line` is the place, if known."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason if line is None else f"Line {line}: {reason}")
@@ -73,7 +73,7 @@ def needing_torch() -> Iterator[None]:
 
 
 def missing_torch() -> InputError:
-    """Returns the error for code that needs torch, where torch is not installed."""
+    """Returns the error for code that needs torch when torch is not installed."""
     return InputError("this needs the package torch, which is not installed; install it with `pip install torch`.")
 
 
@@ -84,15 +84,14 @@ def install_command(extra: str) -> str:
 
 
 def missing_extra(problem: str, extra: str, otherwise: str = "") -> InputError:
-    """Returns the error for an optional package that cannot be used. `problem` says why, `extra` is the extra of
-    pyproject.toml that has the package, and `otherwise` is what to do without it."""
+    """Returns the error for an optional package that cannot be used. `problem` says why, `extra` is the package's extra
+    in pyproject.toml, and `otherwise` is the alternative without it."""
     otherwise = f", or {otherwise}" if otherwise else ""
     return InputError(f"{problem}; install it with {install_command(extra)}{otherwise}.")
 
 
 def need_packages(problem: str, extra: str, *packages: str) -> None:
-    """Raises `missing_extra` for the first of the packages that is not installed, whose name replaces {} in the
-    problem."""
+    """Raises `missing_extra` for the first package that is not installed. Its name replaces {} in `problem`."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise missing_extra(problem.format(package), extra)
@@ -100,8 +99,8 @@ def need_packages(problem: str, extra: str, *packages: str) -> None:
 
 @contextmanager
 def importing(name: str, otherwise: str = "") -> Iterator[None]:
-    """Raises `missing_extra` if the block cannot import an optional package. The package and its extra are called
-    `name` in lower case."""
+    """Raises `missing_extra` if the block cannot import an optional package. The package and its extra have the name
+    `name` in lowercase."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Files: written to a temporary name, flushed to disk and renamed; their errors, their hashes and their names."""
+"""Files: atomic writing (temporary name, flush, rename), errors, locks, hashes and names."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 Content = Literal["text", "file", "model", "memory", "folder"]
-"""The kind of content written to a path, which decides what the path may be."""
+"""The kind of content written to a path. `destination` says which paths it allows."""
 
-# If a write fails for one of these reasons, or the system names none, the path is not at fault.
+# If a write fails with one of these, or without an error number, the path is not at fault.
 _DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)
 
 
@@ -35,11 +35,11 @@ _DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yields a temporary path to write to, which is flushed to disk and renamed to `path` when the context ends.
 
-    If the context raises, the temporary file is removed and `path` stays as it was. A link is replaced; `replaced`
-    follows it. The file is the only one in a temporary folder beside `path`. safetensors makes further temporary files
-    next to it, and a process that is killed leaves all of them in that one folder. Raises what `unwritable` returns.
+    If the context raises, the temporary file is removed and `path` is unchanged. A link is replaced; `replaced` follows
+    it. The file is in a temporary folder of its own next to `path`: safetensors creates further temporary files beside
+    it, and a killed process leaves all of them in that one folder. Raises what `unwritable` returns.
     """
-    # A process id would not do: processes on several machines, or in several containers, may share the folder.
+    # A process id is not unique: processes in several containers, or on several hosts, may write to the folder.
     folder = path.with_name(f".{path.name}.{secrets.randbits(63)}.tmp")
     temporary = folder / path.name
     try:
@@ -56,11 +56,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def destination(path: str | Path, content: Content) -> Path:
-    """Returns the path that an output goes to: `path` without links, where nothing may exist yet.
+    """Returns the path to write an output to: `path` with links resolved. It need not exist.
 
-    A model or a memory goes to a regular file only, and a folder to a folder only. Text also goes to a FIFO or a
-    device, which is returned as it is named. Raises FileError for anything else, and for the path of a model or a
-    folder that is not UTF-8.
+    A model or a memory must go to a regular file, and a folder to a folder. Text may also go to a FIFO or a device,
+    whose path is returned unchanged. Raises FileError for anything else, and for the path of a model or a folder that
+    is not UTF-8.
     """
     if content in ("model", "folder"):
         check_path(path)
@@ -82,8 +82,8 @@ def destination(path: str | Path, content: Content) -> Path:
 def replaced(path: str | Path, content: Content) -> Iterator[Path]:
     """Yields a new, empty file that replaces the file `path` when the context ends, as `atomic_path` does.
 
-    It goes to the `destination` of the content, which must be no FIFO and no device, and gets the permissions of the
-    file that it replaces.
+    It is written to the `destination` of `content`, which must not be a FIFO or a device, and keeps the permissions of
+    the replaced file.
     """
     target = destination(path, content)
     with atomic_path(target) as temporary:
@@ -100,7 +100,7 @@ def replaced(path: str | Path, content: Content) -> Iterator[Path]:
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """Yields a stream whose content replaces the file `path` when the context ends, as `replaced` does.
 
-    It writes directly to a FIFO or a device. Opening and writing it raise what `unwritable` returns.
+    A FIFO or a device is written directly. Opening and writing the stream raise what `unwritable` returns.
     """
     target = destination(path, "text")
     with ExitStack() as stack:
@@ -112,8 +112,8 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
 
 
 class _Output(io.FileIO):
-    """A file opened for writing, whose errors call it `name`. It raises one. What a buffer still holds is dropped then,
-    because Python tries to write it again when it frees the buffer, and Python 3.14 prints that error."""
+    """A file opened for writing, whose errors call it `name`. Only the first failed write raises; later ones are
+    dropped, because Python writes a buffer again when freeing it, and Python 3.14 prints that error."""
 
     def __init__(self, file: Path | int, name: object) -> None:
         super().__init__(file, "wb", closefd=not isinstance(file, int))
@@ -131,14 +131,14 @@ class _Output(io.FileIO):
 
 
 def output(file: Path | int, name: object) -> io.BufferedWriter:
-    """Returns a stream to a file or a descriptor, which stays open. Its writes raise what `unwritable` returns; a pipe
-    whose reader has closed it raises BrokenPipeError."""
+    """Returns a stream to a file or a descriptor; closing it leaves a descriptor open. Its writes raise what
+    `unwritable` returns, or BrokenPipeError for a pipe whose reader has closed it."""
     return io.BufferedWriter(_Output(file, name))
 
 
 @contextmanager
 def named_os_errors(path: object) -> Iterator[None]:
-    """Raises an OSError of the block as `unwritable` returns it, and a WriteError with the name `path`."""
+    """Converts an OSError of the block with `unwritable`, and names `path` in a WriteError."""
     try:
         yield
     except BrokenPipeError:
@@ -150,8 +150,8 @@ def named_os_errors(path: object) -> Iterator[None]:
 
 
 def unwritable(path: object, error: OSError, advice: str = "") -> FileError | WriteError:
-    """Returns the error for a file that cannot be written: a WriteError if its disk is full or fails, and otherwise a
-    FileError, because its path is at fault. `advice` ends the sentence."""
+    """Returns the error for a file that cannot be written: WriteError if its disk is full or fails, else FileError,
+    because the path is at fault. The message ends with `advice`."""
     why = f"{reason(error)}{advice}"
     if error.errno in _DISK_FAILURES:
         return WriteError(path, why)
@@ -164,8 +164,8 @@ def overwritten(file: Path, outputs: Iterable[Path]) -> bool:
 
 
 def discard(descriptor: int) -> None:
-    """Drops what is still written to stdout or stderr. Python flushes them at exit; if that fails, it prints an error
-    and its exit code is 120."""
+    """Discards further output to stdout or stderr. Python flushes them at exit; if that fails, it prints an error and
+    exits with code 120."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)
@@ -178,10 +178,10 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 
 def locked(file: BinaryIO | int) -> bool:
-    """Takes the lock of an open file or folder, and returns whether this process has it now.
+    """Tries to lock an open file or folder, and returns whether this process now holds the lock.
 
-    The system releases the lock when the file is closed or the process ends in any way. Windows and some network disks
-    have no such lock, and there every process has it.
+    The system releases the lock when the file is closed or the process ends in any way. On Windows and some network
+    disks, which have no such lock, every call returns True.
     """
     if sys.platform == "win32":
         return True
@@ -195,7 +195,7 @@ def locked(file: BinaryIO | int) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flushes the names in a folder to disk if the system can. Without it a rename may be lost in a power failure."""
+    """Flushes a folder's entries to disk if the system can. Otherwise a power failure may undo a rename."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -224,8 +224,8 @@ def printable(name: str | Path) -> str:
 
 
 def no_file(path: str | Path, kind: str = "file", others: Iterable[str] = (), advice: str = "") -> FileError:
-    """Returns the error about a missing file of that kind. It names the nearest of the files in its folder and of the
-    other names, or gives the advice if there is none."""
+    """Returns the error for a missing file. It suggests the most similar name in the folder or in `others`, or gives
+    `advice` if there is none."""
     folder, name = os.path.split(path)
     try:
         names = [file.name for file in Path(folder or ".").iterdir()]
@@ -248,7 +248,7 @@ def check_path(path: str | Path) -> None:
 
 
 def shipped() -> Path:
-    """Returns the folder of the recipes and models that ship with vtrans: in the installed package, or beside it in a
+    """Returns the folder of the recipes and models that ship with vtrans: in the installed package, or next to it in a
     checkout."""
     installed = Path(__file__).parents[1] / "recipes"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "recipes"

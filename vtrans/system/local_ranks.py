@@ -31,12 +31,12 @@ ADVICE = "use fewer `processes`"
 
 
 class LocalRanks(Ranks):
-    """This process and, inside `forked`, others that share its memory. Each computes with `threads` threads.
+    """This process and, inside `forked`, its forks, which share its memory. Each computes with `threads` threads.
 
-    Outside of `forked`, this process is rank 0 and exchanges nothing. Inside, messages go through pipes between rank 0
-    and each other rank. So a waiting rank sleeps, and if a rank dies, its pipe closes. Rank 0 may take any time. It
-    waits for another rank as long as `limit_silence` allows; the time while both are stopped, as by Ctrl-Z, does not
-    count.
+    Outside `forked`, this process is rank 0 and exchanges nothing. Inside, messages go through pipes between rank 0 and
+    each other rank, so a waiting rank sleeps, and the pipe of a dead rank closes. The other ranks wait for rank 0
+    without limit. Rank 0 waits for them as long as `limit_silence` allows, not counting time for which all are stopped,
+    for example by Ctrl-Z.
     """
 
     def __init__(self, processes: int, threads: int) -> None:
@@ -44,7 +44,7 @@ class LocalRanks(Ranks):
         self.rank = self.local = 0
         self._threads = threads
         self._patience = math.inf  # seconds that rank 0 waits for another rank
-        self._pids: list[int] = []  # in rank 0: of the other ranks, in order
+        self._pids: list[int] = []  # in rank 0: process ids of the other ranks, in order
         self._pipes: list[Connection] = []  # in rank 0: to the other ranks, in order; in another rank: to rank 0
 
     @property
@@ -53,11 +53,11 @@ class LocalRanks(Ranks):
 
     @contextmanager
     def forked(self) -> Iterator[None]:
-        """Runs the block on all ranks. This process is rank 0 and continues after the block; the others end with it, or
-        when rank 0 ends. They ignore Ctrl-C and other ending signals.
+        """Runs the block on all ranks. This process is rank 0 and continues after the block; the others end with the
+        block, or when rank 0 ends. They ignore Ctrl-C and other terminating signals.
 
-        Enter it before this process starts threads, except those of OpenMP, which end here. If a rank dies, is silent
-        for too long or raises an exception, the next exchange raises DiedError in rank 0.
+        Enter it before this process starts threads, except OpenMP's, which end here. If a rank dies, is silent for too
+        long or raises an exception, the next exchange raises DiedError in rank 0.
         """
         pipes, alive = [Pipe() for _ in range(1, self.world)], os.pipe()
         end_openmp_threads()
@@ -90,7 +90,7 @@ class LocalRanks(Ranks):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
             with warnings.catch_warnings():
-                # Python warns if the process has other threads. Those of numpy only wait for work and hold no lock.
+                # Python warns about other threads. numpy's threads only wait for work and hold no lock.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 for rank in range(1, self.world):
                     if (pid := os.fork()) == 0:
@@ -107,16 +107,16 @@ class LocalRanks(Ranks):
         self._pipes = [ours for ours, _ in pipes]
 
     def _become(self, rank: int, pipes: Sequence[tuple[Connection, Connection]], alive: tuple[int, int]) -> None:
-        """Makes this process, a new fork, the rank."""
+        """Turns this process, a new fork, into rank `rank`."""
         self.rank = self.local = rank
         self._pids, self._pipes = [], [pipes[rank - 1][1]]
         for other, (theirs, ours) in enumerate(pipes, 1):
             theirs.close()
             if other != rank:
                 ours.close()
-        os.close(alive[1])  # rank 0 alone has it open, so that it closes when rank 0 ends
+        os.close(alive[1])  # only rank 0 keeps it open, so it closes when rank 0 ends
         threading.Thread(target=_end_after, args=(alive[0],), daemon=True).start()
-        # Garbage collection writes to every object that it examines, which would copy pages that the processes share.
+        # Garbage collection writes to every object that it examines, and so would copy shared pages.
         gc.freeze()
 
     def _end(self, alive: tuple[int, int]) -> None:
@@ -132,7 +132,7 @@ class LocalRanks(Ranks):
         self._pids, self._pipes = [], []
 
     def _gathered(self, given: Any) -> list[Any]:
-        """Returns what every rank has given, in order, once all have given something."""
+        """Waits for a value from every rank, and returns the values in rank order."""
         if self.rank > 0:
             self._pipes[0].send(given)
             whole: list[Any] = self._pipes[0].recv()
@@ -151,7 +151,7 @@ class LocalRanks(Ranks):
 
     def _received(self, other: int) -> Any:
         """Returns the next message of another rank. Raises DiedError if the rank is silent for too long."""
-        # Wait in short pauses: if this process is stopped, at most one of them is counted.
+        # Wait in short pauses: while this process is stopped, at most one of them is counted.
         waited, pause = 0.0, min(PAUSE, self._patience)
         while not self._pipes[other].poll(pause):
             waited += pause
@@ -175,25 +175,25 @@ class LocalRanks(Ranks):
         self._gathered(None)
 
     def limit_silence(self, minutes: float) -> None:
-        """Makes rank 0 raise an error once it has waited that long for another rank."""
+        """Makes rank 0 raise DiedError once it has waited this long for another rank."""
         self._patience = 60 * minutes
 
     def beat(self) -> None:
-        """Does nothing: rank 0 may be silent for any time."""
+        """Does nothing: the silence of rank 0 is not limited."""
 
     release = await_leader = wait
 
 
 def _end_after(alive: int) -> None:
-    """Ends this process when the only one that could write to the pipe has ended."""
+    """Ends this process when the last process with the write end of the pipe has ended."""
     os.read(alive, 1)
     os._exit(1)
 
 
 def share_memory(groups: Sequence[Sequence[Tensor]]) -> None:
-    """Moves tensors to memory that this process will share with its forks. Raises VtransError if there is too little.
+    """Moves tensors to memory that this process shares with its later forks. Raises VtransError if there is too little.
 
-    The memory is anonymous: a small /dev/shm does not limit it, and nothing is left behind, however the processes end.
+    The memory is anonymous: a small /dev/shm does not limit it, and the system frees it however the processes end.
     """
     tensors = [tensor for group in groups for tensor in group]
     sizes = [-(-tensor.nbytes // CACHE_LINE) * CACHE_LINE for tensor in tensors]

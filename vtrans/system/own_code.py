@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 def class_of(settings: object, key: str, base: type[T]) -> type[T]:
-    """Returns the class named by a key: a subclass of `base`, or `base` itself for the key's default. Raises InputError
-    like `own_class`."""
+    """Returns the class that the setting `key` names: a subclass of `base`, or `base` for the key's default. Raises
+    InputError like `own_class`."""
     name = getattr(settings, key)
     return base if name == getattr(type(settings), key) else own_class(name, base, key)
 
@@ -48,15 +48,15 @@ def own_class(name: str | type[T], base: type[T], option: str) -> type[T]:
 
 
 class _TextLoader(SourceFileLoader):
-    """Executes exactly the source text that was digested. Python's own loader may run stale bytecode, and writes
-    some."""
+    """Executes exactly the source text that was hashed. Python's own loader may run stale bytecode, and writes
+    bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def own_digest(file: str | Path) -> str:
-    """Returns the first 16 digits of the SHA-256 of a user's file. Raises InputError if the file cannot be read."""
+    """Returns the first 16 hexadecimal digits of a user file's SHA-256. Raises InputError if it cannot be read."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
     except OSError as error:

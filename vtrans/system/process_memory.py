@@ -47,21 +47,21 @@ def manage_memory() -> None:
 def release_memory() -> None:
     """Returns the free memory that glibc keeps to the system. Using it again costs 0.1 s per gigabyte.
 
-    Training leaves its free memory in pieces that a validation's larger blocks do not fit, so each would keep its own.
+    Training fragments its free memory too much for a validation's larger blocks, so both phases would keep their own.
     """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def total_memory(root: Path = Path("/")) -> float:
-    """Returns the bytes of memory that this machine or container has, used or free; infinite where neither says.
-    `root` is where /proc and /sys are."""
+    """Returns the total memory of this system or container in bytes, used or free; infinite if unknown. `root` is where
+    /proc and /sys are."""
     return min(_of_system("MemTotal", root), *(limit for limit, _ in _of_containers(root)), math.inf)
 
 
 def available_memory(root: Path = Path("/")) -> float:
-    """Returns the bytes that processes can still take without swapping, as the system and the container estimate them;
-    infinite where neither says. `root` is where /proc and /sys are."""
+    """Returns the bytes that processes can still allocate without swapping, as the system and the container estimate
+    them; infinite if unknown. `root` is where /proc and /sys are."""
     free = (max(0.0, limit - used) for limit, used in _of_containers(root))
     return min(_of_system("MemAvailable", root), *free, math.inf)
 
@@ -74,7 +74,7 @@ def _of_system(name: str, root: Path) -> float:
 
 
 def _of_containers(root: Path) -> Iterator[tuple[float, float]]:
-    """Yields the limit of the memory and its use, for each version of cgroups that sets one."""
+    """Yields the memory limit and usage in bytes, for each cgroup version that sets a limit."""
     for folder, limit, used in (
         ("sys/fs/cgroup", "memory.max", "memory.current"),
         ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -84,7 +84,7 @@ def _of_containers(root: Path) -> Iterator[tuple[float, float]]:
 
 
 def peak_memory(device: torch.device) -> float:
-    """The peak memory of this process in bytes: on the GPU if it uses one, else in main memory."""
+    """The peak memory of this process in bytes: GPU memory for a GPU, else main memory; NaN on Windows."""
     if device.type in ("cuda", "mps"):
         import torch
 

@@ -1,5 +1,5 @@
-"""The processes that train one model: a single one, or those that torchrun has started, which communicate through
-torch.distributed. Those of one machine that share memory are in local_ranks.py, behind the same interface."""
+"""The ranks that train one model: a single process, or processes started by torchrun, which communicate through
+torch.distributed. local_ranks.py has the same interface for processes that share memory."""
 
 from __future__ import annotations
 
@@ -19,60 +19,60 @@ from vtrans.system.workers import DiedError
 
 CPU = torch.device("cpu")
 
-BEAT = 1.0  # seconds between two signs of life of a rank that works alone
+BEAT = 1.0  # seconds between two heartbeats of a rank that works alone
 
 
 class Ranks:
-    """This process among those of one command."""
+    """This process as one rank of a command."""
 
-    processes = 1  # those of this machine that share memory
+    processes = 1  # that share memory
 
     def __init__(self) -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.local = int(os.environ.get("LOCAL_RANK", "0"))
-        self._beaten = 0.0  # when this rank last gave a sign of life
+        self._beaten = 0.0  # time of this rank's last heartbeat
 
     @property
     def threads(self) -> int:
-        """The number of threads with which each rank computes on a CPU."""
+        """The number of CPU threads per rank."""
         return torch.get_num_threads()
 
     def forked(self) -> AbstractContextManager[None]:
-        """Inside the block, the ranks that are forks of this process exist."""
+        """Runs the block on all ranks. Here, nothing needs to be forked."""
         return nullcontext()
 
     def alone(self) -> AbstractContextManager[None]:
-        """Inside the block, in which the others wait, rank 0 may use their processors."""
+        """Lets rank 0 use the processors of the other ranks, which wait during the block."""
         return nullcontext()
 
     @contextmanager
     def joined(self, device: torch.device, patience: timedelta) -> Iterator[None]:
-        """Inside the block the ranks can exchange tensors on this device, and wait that long for a silent one. A dead
-        rank is noticed at once: its connections close, or torchrun ends the others with SIGTERM within a second, and by
-        force after 30."""
+        """Lets the ranks exchange tensors on `device` inside the block, and wait for a silent rank for `patience`. A
+        dead rank is noticed at once: its connections close, or torchrun ends the others with SIGTERM within a second,
+        and with SIGKILL after 30."""
         if self.world == 1:
             yield
             return
         if device.type == "cuda":
-            torch.cuda.set_device(device)  # otherwise every rank would use the first GPU for barriers
+            torch.cuda.set_device(device)  # otherwise every rank uses the first GPU for barriers
             dist.init_process_group("nccl", timeout=patience, device_id=device)
         else:
             dist.init_process_group("gloo", timeout=patience)
         yield
-        # This is skipped after an exception: it would wait for the other ranks, which have not failed. They notice when
-        # this process ends.
+        # Skipped after an exception: it would wait for the other ranks, which have not failed. They notice when this
+        # process ends.
         dist.destroy_process_group()
 
     def limit_silence(self, minutes: float) -> None:
-        """Makes a rank that waits that long for another one raise an error, on every rank from now on."""
+        """Makes every rank, from now on, raise an error once it has waited this long for another one."""
         if self.world > 1:
-            # torch has no other way to change the limit, which the recipe contains, after the ranks have met.
+            # The recipe sets the limit, and torch has no other way to change it after the ranks have joined.
             dist.distributed_c10d._set_pg_timeout(timedelta(minutes=minutes))
 
     @contextmanager
     def watched(self, advice: Callable[[], str]) -> Iterator[None]:
-        """Raises VtransError, which ends with the advice, if another rank dies inside the block."""
+        """Raises VtransError, which ends with `advice()`, if another rank dies inside the block."""
         try:
             yield
         except DiedError as died:
@@ -86,8 +86,8 @@ class Ranks:
             raise VtransError(message) from None
 
     def device_name(self, asked: str | None) -> str | None:
-        """The name of the device of this rank. Unless the user asks for one, several ranks use one GPU each, or the CPU
-        if there is none: torch.distributed has no backend for Apple's MPS."""
+        """The device name of this rank: `asked` if given. By default, several ranks use one GPU each, or the CPU if
+        there is none, since torch.distributed has no backend for Apple's MPS."""
         if self.world == 1:
             return asked
         if asked == "cuda" or (asked is None and torch.cuda.is_available()):
@@ -97,7 +97,7 @@ class Ranks:
         return asked or "cpu"
 
     def summed(self, values: Sequence[float], device: torch.device) -> list[float]:
-        """The sum of each number over all ranks."""
+        """The sum of each value over all ranks."""
         if self.world == 1:
             return list(values)
         wide = torch.float32 if device.type == "mps" else torch.float64
@@ -120,7 +120,7 @@ class Ranks:
     # Rank 0 works alone at times, and the others wait for it: each `await_leader` lasts until rank 0 calls `release`.
 
     def beat(self) -> None:
-        """Gives the waiting ranks a sign of life, at most once per BEAT; for rank 0 between two parts of its work."""
+        """Sends a heartbeat to the waiting ranks, at most once per BEAT; for rank 0 between two parts of its work."""
         if self.world > 1 and time.monotonic() - self._beaten >= BEAT:
             self._tell(1)
 
@@ -130,12 +130,12 @@ class Ranks:
             self._tell(0)
 
     def await_leader(self) -> None:
-        """Waits while rank 0 works alone. A silence of rank 0 is limited, but not its work."""
+        """Waits while rank 0 works alone. The limit is on its silence, not on the duration of its work."""
         while self._tell(0):
             pass
 
     def _tell(self, working: int) -> int:
-        """Gives the other ranks this number of rank 0. Returns it."""
+        """Broadcasts rank 0's number to all ranks, and returns it."""
         device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else CPU
         tensor = torch.tensor(working, device=device)
         dist.broadcast(tensor, 0)

@@ -1,4 +1,4 @@
-"""Handling of SIGINT (Ctrl-C), SIGTERM and SIGHUP (a terminal that closes) in commands."""
+"""Handling of the terminating signals SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) in commands."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if h
 def handled_by(
     handler: Callable[[signal.Signals], None], even_ignored: Collection[signal.Signals] = ()
 ) -> Iterator[None]:
-    """Calls `handler` for the ending signals that come inside the block, and restores the old handlers after it.
+    """Calls `handler` for terminating signals inside the block, and restores the old handlers after it.
 
-    An ignored signal stays ignored, as nohup and a shell's background jobs ask for, unless `even_ignored` lists it.
-    Python handles signals in the main thread only, so in any other thread the block runs unchanged.
+    An ignored signal stays ignored, as nohup and background jobs of a shell require, unless `even_ignored` lists it.
+    Python handles signals in the main thread only, so in any other thread this has no effect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -34,9 +34,9 @@ def handled_by(
 
 @contextmanager
 def ended_by_signals(even_ignored: Collection[signal.Signals] = ()) -> Iterator[None]:
-    """Ends the block with KeyboardInterrupt on any ending signal; the exception carries the name of a signal other
-    than SIGINT. If compiled code turns the exception into one of its own, it is turned back. `even_ignored` is as for
-    `handled_by`."""
+    """Ends the block with KeyboardInterrupt on any terminating signal; the exception carries the name of a signal other
+    than SIGINT. If compiled code replaces the exception by another, raises KeyboardInterrupt anyway. `even_ignored` is
+    as for `handled_by`."""
     came: list[str] = []
 
     def end(number: signal.Signals) -> None:
@@ -53,15 +53,15 @@ def ended_by_signals(even_ignored: Collection[signal.Signals] = ()) -> Iterator[
 
 
 class StopSignal:
-    """Remembers the first ending signal instead of acting on it; a second one raises KeyboardInterrupt at once."""
+    """Records the first terminating signal without acting on it; a second one raises KeyboardInterrupt at once."""
 
-    number = 0  # of the signal that came; 0: none
+    number = 0  # of the received signal; 0: none
 
     @contextmanager
     def caught(
         self, tell: Callable[[str], None] = lambda name: None, even_ignored: Collection[signal.Signals] = ()
     ) -> Iterator[None]:
-        """Catches signals inside the block, and calls `tell` with the name of the first one; `even_ignored` as for
+        """Catches signals inside the block, and calls `tell` with the name of the first one. `even_ignored` is as for
         `handled_by`."""
 
         def remember(number: signal.Signals) -> None:
@@ -77,7 +77,7 @@ class StopSignal:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delays the first ending signal until the end of the block, so that what the block writes is whole."""
+    """Delays the first terminating signal until the end of the block, so that the block's output is complete."""
     stop = StopSignal()
     with stop.caught():
         yield

@@ -1,8 +1,8 @@
-"""Worker processes, which end when this process does, however it ends.
+"""Worker processes, which end with this process, however it ends.
 
 `map_in_workers` starts new processes: it is `concurrent.futures.ProcessPoolExecutor` with a bounded number of items in
-flight. A `WorkerPool` has forks of this process, which share its memory. Nothing here imports torch, so that a worker
-whose function does not need it starts quickly and stays small.
+flight. A `WorkerPool` forks this process, so its workers share memory. This module does not import torch, so that a
+worker whose function does not need torch starts quickly and stays small.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def map_in_workers(
 
     `function` is the result of `make()`, which each worker calls once; `make` and the items are pickled. At most
     `workers` + 1 items are in flight, and closing the generator ends the processes. An exception of the function is
-    raised here. A worker that dies raises VtransError: it was `doing` its work, and `advice` says what to do.
+    raised here. If a worker dies, VtransError says what it was `doing`, and ends with `advice`.
     """
-    # A fork would copy locks that another thread of this process may hold.
+    # Not fork: it would copy locks that other threads of this process may hold.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker)
     in_flight: deque[Future[Result]] = deque()
     try:
@@ -75,8 +75,8 @@ def _end_with_parent() -> None:
 
 
 def _apply(make: Callable[[], Callable[[Any], Any]], item: Any) -> Any:
-    # `make` comes with every item although a worker needs it once. As an argument of the initializer it would be
-    # written to the new process by Process.start, which blocks forever if that process dies before reading all of it.
+    # Every item carries `make`, although a worker needs it once. If it were an argument of the initializer,
+    # Process.start would write it to the new process, and block forever if that process died before reading it all.
     global _function
     if _function is None:
         _function = make()
@@ -85,7 +85,7 @@ def _apply(make: Callable[[], Callable[[Any], Any]], item: Any) -> Any:
 
 @contextmanager
 def _blocked(signals: Collection[signal.Signals]) -> Iterator[None]:
-    """Processes started in the block never receive these signals, not even before `_start_worker` ignores SIGINT."""
+    """Blocks `signals` in processes started in the block, even before `_start_worker` ignores SIGINT."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -98,9 +98,9 @@ def _blocked(signals: Collection[signal.Signals]) -> Iterator[None]:
 
 @contextmanager
 def _anonymous_main() -> Iterator[None]:
-    """Processes started in the block do not import this program's main module.
+    """Keeps processes started in the block from importing this program's main module.
 
-    A script without `if __name__ == "__main__"` would otherwise run again in each of them.
+    Otherwise, a script without `if __name__ == "__main__"` would run again in each of them.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -113,7 +113,7 @@ def _anonymous_main() -> Iterator[None]:
 # Copies of this process.
 
 Tell = Callable[[Any], None]
-"""Sends a part of an answer to the process that asks."""
+"""Sends a part of an answer to the requesting process."""
 WATCH = 0.05  # seconds between two calls of `abandoned`
 _COPY = 0  # asks for a new copy, instead of a process id
 
@@ -123,26 +123,26 @@ class DiedError(VtransError):
 
 
 class WorkerPool(Generic[Item, Result]):
-    """At most `number` copies of this process, each of which computes `answer(request, tell)` for a request at a time.
+    """Up to `number` copies of this process. Each computes `answer(request, tell)` for one request at a time.
 
-    A copy is made by fork when a request finds none free: it starts within milliseconds, and shares the memory of this
+    A copy is forked when a request finds none free: it starts within milliseconds, and shares the memory of this
     process until either writes to it. A separate process forks the copies, so that this process may start threads
-    later: a fork would copy the locks that they hold. OpenMP's threads end here. Copies receive no ending signals; they
-    end when the block ends, or this process does.
+    later, whose locks a fork would copy. OpenMP's threads end here. Copies receive no terminating signals; they end
+    when the block or this process ends.
     """
 
     def __init__(self, answer: Callable[[Item, Tell], Result], number: int, doing: str, advice: str):
         self.number, self._doing, self._advice = number, doing, advice
         self._free: queue.SimpleQueue[tuple[int, Connection] | None] = queue.SimpleQueue()
         for _ in range(number):
-            self._free.put(None)  # a copy that is still to be made
+            self._free.put(None)  # a copy not yet made
         self._asking = threading.Lock()
         self._maker, theirs = multiprocessing.Pipe()
         context: Any = multiprocessing.get_context("fork")
         self._process = context.Process(target=_make_copies, args=(theirs, self._maker, answer), daemon=True)
         end_openmp_threads()
         with theirs, _blocked(ENDING), warnings.catch_warnings():
-            # Python warns of any other thread. Those of numpy wait for work, and hold no lock.
+            # Python warns about other threads. numpy's threads only wait for work and hold no lock.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process.start()
 
@@ -151,7 +151,7 @@ class WorkerPool(Generic[Item, Result]):
 
     def __exit__(self, *_: object) -> None:
         """Ends all copies at once."""
-        with self._asking, self._maker, suppress(OSError):  # the process that makes copies may have ended
+        with self._asking, self._maker, suppress(OSError):  # the forking process may have ended
             self._maker.send(None)
         self._process.join()
 
@@ -161,9 +161,9 @@ class WorkerPool(Generic[Item, Result]):
         hear: Callable[[Any], None] = lambda part: None,
         abandoned: Callable[[], bool] | None = None,
     ) -> Result:
-        """Returns the answer of the next copy that is free. Several threads may call.
+        """Returns the answer of the next free copy. Several threads may call this at once.
 
-        `hear` is called with each part that `answer` gives to `tell`. `abandoned` is polled. Raises the exception of
+        Calls `hear` with each part that `answer` passes to `tell`, and polls `abandoned`. Raises the exception of
         `answer`, AbandonedError once `abandoned` returns True, or DiedError if the copy dies. A copy that has not
         answered is killed, and the next request gets a new one.
         """
@@ -203,8 +203,8 @@ class WorkerPool(Generic[Item, Result]):
             return self._ask(_COPY, theirs), ours
 
     def _ask(self, pid: int, connection: Connection | None = None) -> int:
-        """Returns the process id of a new copy, which gets the connection, or ends copy `pid` and returns its exit
-        code. Raises DiedError if this is impossible."""
+        """Makes a copy with the connection and returns its process id, or ends copy `pid` and returns its exit code.
+        Raises DiedError if this is impossible."""
         try:
             with self._asking:
                 self._maker.send(pid)
@@ -221,7 +221,7 @@ class WorkerPool(Generic[Item, Result]):
 def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Tell], Any]) -> None:
     """Forks and ends copies on request, until the requesting process ends. Runs in a process with one thread."""
     other.close()
-    # Garbage collection writes to every object that it examines, so their memory would no longer be shared.
+    # Garbage collection writes to every object that it examines, and so would copy shared pages.
     gc.freeze()
     pids: set[int] = set()
     with suppress(EOFError, OSError):  # the process that asks has ended
@@ -245,7 +245,7 @@ def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Te
 
 
 def _ended(pid: int) -> int:
-    """Ends a child of this process, unless it has ended, and returns its exit code."""
+    """Ends a child process if it still runs, and returns its exit code."""
     os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
