@@ -1,1 +1,1 @@
-"""Text: reading lines, vocabularies and their subwords, words, languages, and similar texts."""
+"""Text: lines, subword vocabularies, words, sentences, numbers, letter case and languages."""

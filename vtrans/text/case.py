@@ -1,4 +1,4 @@
-"""Locale-aware case conversion, and text in capitals as a vocabulary knows its words."""
+"""Locale-aware case conversion, and sentence case for all-caps text."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import regex
 from vtrans.text.languages import base
 from vtrans.text.vocabulary import Vocabulary
 
-DOTLESS = ("az", "tr")  # languages in which I is the capital of ı, and İ that of i (SpecialCasing.txt of Unicode)
+DOTLESS = ("az", "tr")  # languages that capitalise ı as I and i as İ (Unicode's SpecialCasing.txt)
 LONGEST_ACRONYM = 4  # letters
-NAME_RATIO = 3  # how much more frequent a word is with a capital if it is a name, and not only the first of a sentence
+NAME_RATIO = 3  # a word this many times as frequent with a capital is a name; sentences begin with a capital, too
 _MKHEDRULI = {capital: capital - 0x1C90 + 0x10D0 for capital in range(0x1C90, 0x1CC0)}  # few fonts have Mtavruli
-# A word or an abbreviation such as U.S., not beside a digit as in COVID-19 or 5KG; its ending, such as 's; and what
-# stands before it at the beginning of a sentence.
+# A word, or an abbreviation such as U.S., and its ending, such as 's. Words next to digits (COVID-19) do not match.
+# At the beginning of a sentence, `begin` matches the characters before the word.
 WORD = regex.compile(
     r"(?P<begin>(?:\A|\p{STerm})[^\w\p{STerm}]*+)?(?<![\p{L}\p{M}\d])"
     r"(?P<word>(?:\p{L}\.){2,}|\p{L}[\p{L}\p{M}]*+)(?P<ending>(?:['\u2019]\p{L}+)*+)(?!-?\d)"
@@ -21,19 +21,19 @@ _SMALL = regex.compile(r"\p{Ll}|[\p{Lo}--\p{Latin}]", regex.V1)
 
 
 def lower(text: str, language: str | None = None) -> str:
-    """Returns a text of this language in lower case. It has the same length."""
+    """Returns a text in lower case, by the rules of its language. The length stays the same."""
     text = text.replace("I", "\u0131") if language and base(language) in DOTLESS else text
     return text.replace("\u0130", "i").lower()
 
 
 def upper(text: str, language: str | None = None) -> str:
-    """Returns a text of this language in capitals."""
+    """Returns a text in upper case, by the rules of its language."""
     text = text.replace("i", "\u0130") if language and base(language) in DOTLESS else text
     return text.upper().translate(_MKHEDRULI)
 
 
 def capitalized(text: str, language: str | None = None) -> str:
-    """Returns a text of this language with a capital at its beginning. It has the same length."""
+    """Returns a text with an initial capital, by the rules of its language. The length stays the same."""
     if language and base(language) == "nl" and text.startswith("ij"):
         return "IJ" + text[2:]
     first = upper(text[:1], language).title()
@@ -41,15 +41,15 @@ def capitalized(text: str, language: str | None = None) -> str:
 
 
 def in_capitals(text: str) -> bool:
-    """Returns whether all letters of a text are capitals. Letters without a capital of their own, such as ß, do not
-    count. A text with letters of a script without case is not in capitals."""
+    """Returns whether all letters of a text are capitals. Letters whose capital is several characters, such as ß, do
+    not count. False for a text without capitals, or with letters of a script without case."""
     return text != text.lower() and not any(len(upper(small.group())) == 1 for small in _SMALL.finditer(text))
 
 
 class SentenceCase:
-    """Writes text in capitals as sentences of this language, each word in the form that the vocabulary knows best: in
-    lower case, with an initial capital, or in capitals. The text keeps its length. With `acronyms`, short words stay in
-    capitals if most of their subwords are single letters: they are rare words, or acronyms."""
+    """Converts all-caps text to sentence case. Each word takes the form that the vocabulary encodes best: lowercase,
+    capitalised or all caps. The text keeps its length. With `acronyms`, words of up to LONGEST_ACRONYM letters stay in
+    capitals if most of their subwords are single letters, as in acronyms and rare words."""
 
     def __init__(self, vocab: Vocabulary, language: str | None, *, acronyms: bool = False) -> None:
         self._vocab, self._language, self._acronyms = vocab, language, acronyms
@@ -79,6 +79,6 @@ class SentenceCase:
         return len(self._vocab.text_of(id).strip()) <= 1
 
     def _cost(self, ids: list[int]) -> tuple[bool, int, int]:
-        """Returns less for a form that is known better: it has no unknown characters, fewer subwords, and, if it is a
-        single subword, a smaller id, as those of frequent subwords are."""
+        """Returns the sort key of a form; the smallest is best. It counts unknown characters first, then the number of
+        subwords, then the id of a single subword, because frequent subwords have small ids."""
         return not all(map(self._vocab.is_subword, ids)), len(ids), ids[0] if len(ids) == 1 else 0

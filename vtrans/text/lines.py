@@ -28,7 +28,7 @@ from vtrans.system.files import no_file, reason, replacing
 
 OnBadUtf8 = Literal["error", "replace"]
 
-_MARKS = {  # the mark of UTF-32-LE begins with that of UTF-16-LE
+_MARKS = {  # UTF-32 first: the mark of UTF-32-LE begins with the mark of UTF-16-LE
     codecs.BOM_UTF32_LE: "utf-32le",
     codecs.BOM_UTF32_BE: "utf-32be",
     codecs.BOM_UTF16_LE: "utf-16le",
@@ -41,9 +41,9 @@ _ODD = "\r\v\f\x1c-\x1e\x85\u2028\u2029"  # where str.splitlines and other tools
 _BAD = "\udc80-\udcff"  # bytes that are not UTF-8, as the error handler surrogateescape writes them
 _LINE_END, _ODD_LINE_END = re.compile(f"[\n{_ODD}]"), re.compile(f"[{_ODD}]")
 _UNUSUAL, _BAD_BYTE = re.compile(f"[{_ODD}{_BAD}]"), re.compile(f"[{_BAD}]")
-# The memory that unpacking an .xz file may take. `xz -9` needs 65 MB; a header can ask for 4 GB.
+# Memory limit for decompressing an .xz file. `xz -9` needs 65 MB; a header can ask for 4 GB.
 _MOST_MEMORY = 1 << 30
-# A longer line is no text: the input may be /dev/zero.
+# A file with a longer line is not text; it may be /dev/zero.
 _LONGEST_LINE = 1 << 28
 # OSError includes gzip.BadGzipFile and the errors of the bz2 module; EOFError means a truncated file.
 _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError)
@@ -51,10 +51,10 @@ _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError)
 
 @dataclass
 class LineReport:
-    """Counters of `read_lines`, at most one block ahead of the lines that it has yielded."""
+    """Counters of `read_lines`, which run up to one block ahead of the lines yielded."""
 
     odd_line_ends: int = 0
-    """Characters that other tools take for a line end; each became a space."""
+    """Characters that other tools treat as a line end; each became a space."""
     replacements: int = 0
     """U+FFFD characters in place of bytes that are not UTF-8 (one for up to three bytes)."""
     bytes: int = field(default=0, compare=False)
@@ -64,7 +64,7 @@ class LineReport:
 def open_bytes(path: str | Path) -> BinaryIO:
     """Opens a file for reading, decompressed if its name ends in .gz, .xz or .bz2.
 
-    Raises FileError if it cannot be opened. `read_lines` finds damage inside it.
+    Raises FileError if it cannot be opened. `read_lines` reports damaged content.
     """
     name = str(path)
     try:
@@ -85,9 +85,9 @@ def open_bytes(path: str | Path) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of the compressed streams in a file.
+    """The decompressed content of all compressed streams in a file.
 
-    `lzma.open` and `bz2.open` take damage at the start of a second stream for the end of the file, and lose its lines.
+    `lzma.open` and `bz2.open` mistake damage at the start of a second stream for the end of the file, and lose lines.
     """
 
     def __init__(self, file: BinaryIO, make: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor]) -> None:
@@ -104,11 +104,11 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fills a part of the buffer, and nothing at the end. Returns the number of bytes."""
+        """Fills part of the buffer. Returns the number of bytes, 0 at the end of the file."""
         while len(buffer):
             packed = b""
             if self._decompressor.eof:
-                packed = self._decompressor.unused_data.lstrip(b"\0")  # zeros may follow a stream of xz
+                packed = self._decompressor.unused_data.lstrip(b"\0")  # zeros may pad an xz stream
                 while not packed:
                     if not (more := self._file.read(_CHUNK)):
                         return 0
@@ -133,11 +133,11 @@ def read_lines(
 
     n newlines give n lines, or n + 1 if text follows the last. A line is yielded as soon as its `\\n` has arrived, so a
     pipe may stay open. Memory holds one block and the longest line. Errors call the stream `name`. Raises InputError
-    for bytes that are not of the encoding (with `on_bad_utf8` "replace" they become U+FFFD instead) and for UTF-16
-    without a byte order mark, and FileError if the stream is truncated or damaged.
+    for bytes that are invalid in the encoding (with `on_bad_utf8` "replace" they become U+FFFD instead), for UTF-16 or
+    UTF-32 without a byte order mark, and for a line of more than 256 MiB; FileError if the stream is damaged.
     """
     report = report if report is not None else LineReport()
-    line = 1  # the first one of the block
+    line = 1  # number of the block's first line
     offset = 0  # of the block, in bytes
     # read1 returns the bytes that have arrived; read(n) of a buffered pipe would wait for n bytes.
     blocks = _blocks(getattr(stream, "read1", stream.read), name, report)
@@ -147,7 +147,7 @@ def read_lines(
         if line == 1:
             if unmarked := unmarked_encoding(block.partition(b"\n")[0]):
                 raise InputError(f"{name} must be UTF-8, but looks like {converted(unmarked)}.")
-            # Concatenated files have several marks. Without any, text that was read and written reads the same.
+            # Concatenated files have several marks. Removing all lets text survive being written and read again.
             bare = text.lstrip("\ufeff")
             offset = (len(text) - len(bare)) * len("\ufeff".encode(encoding))
             text = bare
@@ -176,7 +176,7 @@ def read_lines(
 
 
 def _blocks(read: Callable[[int], bytes], name: str, report: LineReport) -> Iterator[bytes]:
-    """Yields the bytes of a stream as they arrive. Raises FileError for a stream that is damaged."""
+    """Yields the bytes of a stream as they arrive. Raises FileError if the stream is damaged."""
     try:
         while block := read(_CHUNK):
             report.bytes += len(block)
@@ -186,8 +186,8 @@ def _blocks(read: Callable[[int], bytes], name: str, report: LineReport) -> Iter
 
 
 def _as_utf8(blocks: Iterator[bytes]) -> tuple[str, Iterator[bytes]]:
-    """Returns the encoding that the byte order mark of a text names, and the text in UTF-8, with a byte 0xff for bytes
-    that are not of the encoding."""
+    """Returns the encoding given by a text's byte order mark, and the text in UTF-8. Bytes that are invalid in UTF-16
+    or UTF-32 become 0xff."""
     first = next(blocks, b"")
     while any(mark.startswith(first) and mark != first for mark in _MARKS) and (more := next(blocks, b"")):
         first += more
@@ -199,7 +199,7 @@ def _as_utf8(blocks: Iterator[bytes]) -> tuple[str, Iterator[bytes]]:
 
 
 def _whole_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Yields the lines of a stream in blocks, as soon as their `\n` has arrived; the last line may have none."""
+    """Yields blocks of whole lines, as soon as their `\\n` has arrived; the last line may have none."""
     begun, line = bytearray(), 1
     for block in blocks:
         if end := block.rfind(b"\n") + 1:
@@ -213,12 +213,12 @@ def _whole_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 def marked_encoding(data: bytes) -> str | None:
-    """Returns the encoding that the byte order mark of a text names, or None for UTF-8."""
+    """Returns the encoding given by a text's byte order mark, or None for UTF-8."""
     return next((encoding for mark, encoding in _MARKS.items() if data.startswith(mark)), None)
 
 
 def unmarked_encoding(data: bytes) -> str | None:
-    """Returns UTF-16 or UTF-32 if a text without a byte order mark has zeros and is mostly Latin in it; else None."""
+    """Returns the encoding of mostly Latin UTF-16 or UTF-32 text without a byte order mark, or None."""
     sample = data[:_SAMPLE]
     for encoding in _MARKS.values() if b"\0" in sample else ():
         with suppress(UnicodeDecodeError):
@@ -230,26 +230,26 @@ def unmarked_encoding(data: bytes) -> str | None:
 
 
 def converted(encoding: str) -> str:
-    """Returns the end of an error about an encoding: its name, and how a text is converted to UTF-8."""
+    """Returns the end of an error message: the name of an encoding, and how to convert a text to UTF-8."""
     return f"{encoding.upper()}; convert it, for example with `iconv -f {encoding.upper()} -t UTF-8`"
 
 
 def lines_in(path: str | Path, on_bad_utf8: OnBadUtf8 = "error", report: LineReport | None = None) -> Iterator[str]:
-    """Yields the lines of a file, which may be compressed. Raises what `open_bytes` and `read_lines` raise."""
+    """Yields the lines of a file, which may be compressed. Raises the errors of `open_bytes` and `read_lines`."""
     with open_bytes(path) as stream:
         yield from read_lines(stream, str(path), on_bad_utf8=on_bad_utf8, report=report)
 
 
 def count_lines(path: Path) -> tuple[int, str]:
-    """Returns the number of lines of a file, and the SHA-256 of its content after decompression. Raises FileError if
-    the file cannot be read to its end."""
+    """Returns the number of lines in a file, and the SHA-256 of its decompressed content. Raises FileError if the file
+    cannot be read to its end."""
     lines = sum(1 for _ in lines_in(path, "replace"))
     with open_bytes(path) as stream:
         return lines, hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
 
 
 def one_line(text: str) -> str:
-    """Returns `text` with a space for every character that some tool takes for a line end."""
+    """Returns `text` with a space for every character that some tool treats as a line end."""
     return _LINE_END.sub(" ", text)
 
 
@@ -260,7 +260,7 @@ def write_line(stream: BinaryIO, text: str) -> None:
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
-    """Writes a file with `writing` and `write_line`."""
+    """Writes a file of lines, compressed if its name says so (see `writing`)."""
     with writing(path) as stream:
         for line in lines:
             write_line(stream, line)
@@ -268,13 +268,13 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[BinaryIO]:
-    """Yields a stream whose content replaces a file (see `replacing`). It is compressed if the name ends in .gz, .xz or
+    """Yields a stream whose content replaces a file (see `replacing`), compressed if the name ends in .gz, .xz or
     .bz2."""
     name = str(path)
     with replacing(path) as file:
         packed: Any = nullcontext(file)
         if name.endswith(".gz"):
-            # Without name and time, so that equal lines give equal files.
+            # No name or time in the header, so that equal lines give equal files.
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
         elif name.endswith(".xz"):
             packed = lzma.LZMAFile(file, "wb")  # noqa: SIM115  # closed just below

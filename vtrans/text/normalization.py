@@ -1,7 +1,7 @@
-"""How text is normalised: canonical composition on both sides, and simpler forms of characters in sources.
+"""Text normalisation: canonical composition on both sides, and simpler characters in sources.
 
-A target's characters survive, because translations are written in them. Sources lose differences that say nothing to a
-model: training text and translated lines pass `source_text` alike.
+Target characters are kept, because translations are written in them. Sources lose differences that mean nothing to a
+model: `source_text` applies to training text and to the lines to translate.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import unicodedata
 import regex
 
 NFC = "nfc"
-"""The rule of a vocabulary that composes characters (Unicode's NFC) and changes nothing else but tabs and line ends."""
+"""A vocabulary's rule that composes characters (Unicode's NFC), and otherwise replaces only tabs and line ends."""
 
-# Characters in other shapes are wide and narrow ones, those of mathematical alphabets, ligatures, Arabic letters by
-# their place in a word, and several characters in one, such as the ellipsis. Superscripts, fractions and circled
-# numbers mean something else, and single letters of Korean would join. Invisible are control characters but the tab,
-# soft hyphens, and marks of places where a line may break or must not.
+# `shape` matches wide and narrow characters, mathematical alphabets, ligatures, positional forms of Arabic letters, and
+# several characters in one, such as the ellipsis. It omits superscripts, fractions and circled numbers, which mean
+# something else, and single Korean letters, which would join. `invisible` matches control characters other than white
+# space, soft hyphens, zero-width spaces, word joiners and byte order marks.
 _SIMPLIFIED = regex.compile(
     r"(?P<single>[\u2018-\u201b])|(?P<double>[\u201c-\u201f])|(?P<hyphen>[\u2010\u2011])"
     r"|(?P<space>[\p{White_Space}\x1c-\x1f--[\t\ ]])"
@@ -29,9 +29,9 @@ _FORMS = {"single": "'", "double": '"', "hyphen": "-", "space": " ", "invisible"
 
 
 def source_text(text: str) -> str:
-    """Returns a text as models read sources: characters in other shapes, such as wide letters and ligatures, have the
-    usual one, curly quotation marks are straight, all spaces and hyphens are equal, and control characters, soft
-    hyphens and zero-width spaces are left out. It adds no word, and takes away only those without a visible character.
+    """Returns a text as models read sources: characters in other shapes, such as wide letters and ligatures, take their
+    usual one, curly quotation marks become straight, spaces and hyphens become ASCII, and control characters, soft
+    hyphens and zero-width spaces are removed. It adds no word, and removes only words without a visible character.
     """
     return text if text.isascii() and text.isprintable() else _SIMPLIFIED.sub(_simplified, text)
 
@@ -40,16 +40,16 @@ def _simplified(match: regex.Match[str]) -> str:
     if (form := _FORMS.get(match.lastgroup)) is not None:
         return form
     usual = unicodedata.normalize("NFKC", match[0])
-    # Vowels such as that of Thai, which are several characters, are letters of their own.
+    # Vowels that decompose into several characters, such as Thai sara am (U+0E33), are letters of their own.
     is_split = " " in usual or (len(usual) > 1 and any(unicodedata.category(c).startswith("M") for c in usual))
     return match[0] if is_split else usual
 
 
 def nfc_rules() -> dict[str, str]:
-    """Returns what a vocabulary with the rule NFC replaces by what: each sequence that composes to a character with its
-    accents in the usual order, and tabs and line ends, which are spaces.
+    """Returns the replacements of the rule NFC: each sequence that composes to a character, its accents in canonical
+    order, and tabs and line ends, which become spaces.
 
-    Beyond the Basic Multilingual Plane, where versions of Unicode differ, only rare scripts have such sequences.
+    Covers the Basic Multilingual Plane. Beyond it, versions of Unicode differ, and only rare scripts have sequences.
     """
     rules = dict.fromkeys("\t\n\r", " ")
     for character in map(chr, range(1 << 16)):

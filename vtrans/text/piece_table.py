@@ -1,7 +1,7 @@
-"""Piece tables: the vocabularies of other programs, in which SentencePiece splits the text and a list gives the ids.
+"""Piece tables: the vocabularies of other programs, where SentencePiece splits the text and a list assigns the ids.
 
-The list keeps the other program's order, so that an export can write it back. Our ids are: the four special pieces,
-then the other pieces in the list's order. A special piece that the list lacks has an id of ours all the same.
+The list keeps the other program's order, so that an export can write it back. Our ids number the four special pieces
+first, then the other pieces in the list's order. A special piece that the list lacks still has an id.
 
 A packed table is a line that names the format, a line of JSON, and the SentencePiece model. With an empty model, the
 text consists of pieces separated by spaces.
@@ -26,13 +26,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which has no UTF
 
 @dataclass(frozen=True)
 class PieceTable:
-    """`pieces` of another program in its order, and in `special` the places there of padding, unknown, start and end,
-    or None. Raises ValueError for a table that is not sound."""
+    """The pieces of another program, in its order. `special` holds the indices of the padding, unknown, start and end
+    pieces, None for a missing one. Raises ValueError for an invalid table."""
 
     pieces: tuple[str, ...]
     special: tuple[int | None, int | None, int | None, int | None]
     order: tuple[int | None, ...] = field(init=False, compare=False)
-    """The place in `pieces` of each of our ids; None for a special piece that the list lacks."""
+    """The index in `pieces` of each of our ids; None for a special piece that the list lacks."""
 
     def __post_init__(self) -> None:
         taken = [place for place in self.special if place is not None]
@@ -47,25 +47,25 @@ class PieceTable:
 
 
 def is_language(piece: str) -> bool:
-    """Returns whether a piece names the target language of a line, such as `>>fr<<`."""
+    """Returns whether a piece is a target-language tag, such as `>>fr<<`."""
     return _LANGUAGE.fullmatch(piece) is not None
 
 
 def is_byte(piece: str) -> bool:
-    """Returns whether a piece is a single byte of SentencePiece."""
+    """Returns whether a piece is a byte piece of SentencePiece, such as `<0x0A>`."""
     return _BYTE.fullmatch(piece) is not None
 
 
 def split_language(text: str) -> tuple[list[str], str]:
-    """Returns the language prefix of a line, if it has one, and the rest: `>>fr<< A dog.` begins with `>>fr<<`."""
+    """Returns the tag at the start of a line, if any, and the rest: `>>fr<< A dog.` begins with `>>fr<<`."""
     end = text.find("<<")
     return ([text[: end + 2]], text[end + 2 :]) if text.startswith(">>") and end != -1 else ([], text)
 
 
 def pack(pieces: Sequence[str], special: Mapping[str, int | None], spm: bytes) -> bytes:
-    """Returns the bytes of a vocabulary: a table with these places of SPECIAL_KINDS, and a SentencePiece model.
+    """Returns a packed table, with the index of each of SPECIAL_KINDS in `special`, and its SentencePiece model.
 
-    Raises FileError if the table is not sound.
+    Raises FileError if the table is invalid.
     """
     head = {"pieces": list(pieces), "special": {kind: special.get(kind) for kind in SPECIAL_KINDS}}
     try:

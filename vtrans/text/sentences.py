@@ -1,7 +1,7 @@
-"""Where sentences begin and end.
+"""Sentence splitting.
 
-They end where sentencex (Wikimedia, about 300 languages) and Unicode end them. Every character is kept, so that the
-sentences make up the text again.
+Sentences end where sentencex (Wikimedia, about 300 languages) and Unicode end them. Every character is kept: joined,
+the sentences are the text.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import regex
 from vtrans.text.languages import base
 from vtrans.text.words import is_wide
 
-# Characters that sentencex sees at a time. It takes quadratic time for quotation marks, and no other thread runs then.
+# Characters per call of sentencex, which takes quadratic time for quotation marks and blocks all other threads.
 WINDOW = 5000
 
-# Marks that always end a sentence. sentencex lacks some, such as the Khmer full stop, but none in the place of U+3002.
+# Marks that always end a sentence. sentencex lacks some, such as the Khmer full stop, so it sees all as U+3002.
 _MARK = regex.compile(r"[\p{SB=STerm}--[!?]]|\u037e", regex.V1)
-# One or two digits or a single letter with a full stop are an ordinal, an initial or an item of a list.
+# A full stop after one or two digits or a single letter (an ordinal, an initial, a list item) ends no sentence.
 _GOES_ON = regex.compile(r"(?<=(?<![\w\p{M}])(?:\p{Nd}{1,2}|\p{L}\p{M}*)\p{SB=ATerm}\s*)")
-_QUOTES = regex.compile(r"[\p{Pi}\p{Pf}\"']+")  # they are as wide in all scripts
+_QUOTES = regex.compile(r"[\p{Pi}\p{Pf}\"']+")  # ignored, because they are equally wide in all scripts
 _BEGIN = regex.compile(r"(?<=(?:^|[\p{STerm}:\u2026])[\s\p{Pd}[\p{P}--\p{SB=SContinue}]]*)", regex.V1)
 
 
 def sentences(text: str, language: str = "") -> list[str]:
-    """Returns the sentences of a text, each with the white space after it. Its language may be unknown, ""."""
+    """Returns the sentences of a text, each with the white space after it. An empty language means unknown."""
     found, begin, end = [], 0, 0
     for part in _parts(_MARK.sub("\u3002", text), base(language)):
         end += len(part)
@@ -36,10 +36,10 @@ def sentences(text: str, language: str = "") -> list[str]:
 
 
 def _parts(text: str, language: str) -> Iterator[str]:
-    """Yields the sentences of sentencex. A window begins where a sentence does, unless one is longer than a window."""
-    import sentencex  # when the first text is cut
+    """Yields the sentences of sentencex. A window begins with a sentence, unless the sentence is longer than it."""
+    import sentencex  # only when a text is first split
 
-    begin = place = 0  # of the sentence, and of the window
+    begin = place = 0  # start of the sentence, and of the window
     while place < len(text):
         parts = sentencex.segment(language, text[place : place + WINDOW])
         if place + WINDOW < len(text):
@@ -53,9 +53,9 @@ def _parts(text: str, language: str) -> Iterator[str]:
 
 
 def gap(given: str, source: str, before: str, after: str) -> str:
-    """Returns what separates two sentences of a translation that `given` separates in the source: the same white space
-    after the same mark, else a blank if the script of the translation has blanks. `source` is the first sentence,
-    `before` its translation, and `after` the translation of the second one."""
+    """Returns the white space between two sentences of a translation, given the white space between their sources. It
+    stays after the same mark, or if it is more than a space; otherwise it becomes a space, or nothing in a script
+    without spaces. `before` translates `source`, the first sentence, and `after` translates the second."""
     end, begin = _QUOTES.sub("", before[-9:]), _QUOTES.sub("", after[:9])
     has_blank = not is_wide(end[-1:] + begin[:1])
     is_same = before[-1:] == source[-1:] and (has_blank or is_wide(source[-9:]))
@@ -63,5 +63,5 @@ def gap(given: str, source: str, before: str, after: str) -> str:
 
 
 def begins_sentence(before: str) -> bool:
-    """Returns whether a sentence begins after this part of a line."""
+    """Returns whether a sentence begins after this first part of a line."""
     return _BEGIN.match(before, len(before)) is not None

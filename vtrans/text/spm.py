@@ -1,6 +1,6 @@
-"""Serialised SentencePiece models: settings and pieces that SentencePiece itself shows only with the protobuf package.
+"""Serialised SentencePiece models: settings and pieces that SentencePiece exposes only with the protobuf package.
 
-The numbers of fields are those of SentencePiece's `sentencepiece_model.proto`.
+Field numbers, here in parentheses, come from SentencePiece's `sentencepiece_model.proto`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 BPE = 2
 """The `model_type` of BPE; 1 is unigram."""
 PIECES = 1
-"""The field of the pieces."""
+"""The field number of pieces."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
-"""The type of a piece."""
+"""The types of pieces."""
 
 
 def model_type(proto: bytes) -> int:
@@ -24,12 +24,12 @@ def model_type(proto: bytes) -> int:
 
 
 def normalization(proto: bytes) -> str:
-    """Returns the name (1) of the rule in the normalizer_spec (3)."""
+    """Returns the name (1) of the normalization rule in the normalizer_spec (3)."""
     return bytes(in_spec(proto, 3, 1, b"")).decode()
 
 
 def with_normalization(proto: bytes, name: str) -> bytes:
-    """Returns a model with this name of its rule, and without the name of the file (6) that the rule was read from."""
+    """Returns a model with `name` as its normalization rule, and without the file name (6) that the rule came from."""
     parts = []
     for number, value in fields(proto):
         if number == 3 and isinstance(value, bytes):
@@ -40,7 +40,7 @@ def with_normalization(proto: bytes, name: str) -> bytes:
 
 
 def in_spec(proto: bytes, message: int, field: int, default: int | bytes) -> int | bytes:
-    """Returns a field of a message of the model."""
+    """Returns a field of a message of the model, or `default`. Raises ValueError if the message is missing."""
     for number, value in fields(proto):
         if number == message and isinstance(value, bytes):
             return next((content for n, content in fields(value) if n == field), default)
@@ -48,7 +48,7 @@ def in_spec(proto: bytes, message: int, field: int, default: int | bytes) -> int
 
 
 def user_defined_pieces(proto: bytes, first: int) -> tuple[str, ...]:
-    """Returns the user-defined pieces, which follow the `first` special ones, as control pieces do."""
+    """Returns the user-defined pieces, which follow the `first` special pieces together with control pieces."""
     rest = itertools.islice(pieces_of(proto), first, None)
     added = itertools.takewhile(lambda piece: piece[2] in (USER_DEFINED, CONTROL), rest)
     return tuple(text for text, _, type in added if type == USER_DEFINED)
@@ -60,7 +60,7 @@ def pieces_of(proto: bytes) -> Iterator[tuple[str, float, int]]:
 
 
 def piece_of(message: bytes) -> tuple[str, float, int]:
-    """Returns the piece (1), the score (2) and the type (3) of a message."""
+    """Returns the text (1), score (2) and type (3) of a piece. Raises ValueError if the message is damaged."""
     values: dict[int, Any] = dict(fields(message))
     text, score = values.get(1), values.get(2, bytes(4))
     if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4:
@@ -69,20 +69,20 @@ def piece_of(message: bytes) -> tuple[str, float, int]:
 
 
 def piece_field(text: str, score: float, type: int = NORMAL) -> bytes:
-    """Returns the field of a piece, which may follow all other fields of a model."""
+    """Returns a piece as a field, which may be appended to a serialised model."""
     content = field(1, text.encode()) + varint(2 << 3 | 5) + struct.pack("<f", score) + field(3, type)
     return field(PIECES, content)
 
 
 def field(number: int, value: int | bytes) -> bytes:
-    """Returns a field with this value, as `fields` reads it."""
+    """Returns a serialised field, as `fields` reads it."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def varint(number: int) -> bytes:
-    """Returns an integer as `fields` reads it."""
+    """Returns an integer as a protobuf varint."""
     parts = []
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
@@ -93,7 +93,7 @@ def varint(number: int) -> bytes:
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yields the number and value (bytes or an integer) of each field of a protobuf message, in order.
 
-    The wire format: https://protobuf.dev/programming-guides/encoding/
+    Raises ValueError or IndexError for damaged bytes. Format: https://protobuf.dev/programming-guides/encoding/
     """
 
     def number_at(at: int) -> tuple[int, int]:

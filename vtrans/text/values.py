@@ -5,11 +5,11 @@ if it is
 
 - an hour twelve hours later or earlier (`2:30 pm`, `14:30`);
 - written with a word for thousands or more in place of zeros (`3 million`, `3,000,000`);
-- written in numerals that have a value in Unicode, such as those of Chinese;
-- at most LARGEST_WORD, or a single digit before zeros, and nothing takes its place: it may be a word on the other side.
+- written in numerals with a numeric value in Unicode, such as Chinese numerals;
+- at most LARGEST_WORD, or one digit before zeros, and no number takes its place: the other side may spell it out.
 
-A number of the translation is invented if the source has none with its digits, and repeated if the source has it less
-often. No word of any language is known here.
+A number of the translation is invented if the source lacks its digits, and repeated if the source contains it less
+often. This module knows no words of any language.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 import regex
 
 LARGEST_WORD = 12
-FEWEST_ZEROS = 2  # that a word such as `thousand` stands for
+FEWEST_ZEROS = 2  # minimum number of zeros that a word such as `thousand` stands for
 
-# A blank separates thousands only, so not a year from the number after it.
+# A space separates only thousands, so that it does not join a year to the next number.
 _NUMBER = re.compile(
     r"\d+(?:(?:[.,:\uff0e\uff1a/'\u2019\u060c\u066b\u066c\u00a0\u202f-]|(?<!\d{4})[ ](?=\d{3}(?!\d))"
     r"|(?<=[\uff10-\uff19])[\u3001\uff0c](?=[\uff10-\uff19]{3}(?!\d)))\d+)*"
@@ -39,16 +39,16 @@ _NUMERALS = regex.compile(r"\p{Numeric_Type=Numeric}{1,30}")
 
 @dataclass(frozen=True)
 class Number:
-    """A number as a text writes it, and its runs of digits in ASCII."""
+    """A number as written in a text, and its runs of digits in ASCII."""
 
     text: str
     runs: tuple[str, ...]
     is_decimal: bool = False
-    """Whether it certainly has decimals, and is neither thousands nor a time nor a date."""
+    """Whether it certainly has decimals: it cannot be thousands, a time or a date."""
 
     def written(self) -> Iterator[tuple[str, ...]]:
-        """Yields the runs of digits with which a translation may write it: with other marks, or another half of the
-        day."""
+        """Yields the runs of digits that a translation may use: the same, all in one, or the hour in the other half of
+        the day."""
         yield self.runs
         yield ("".join(self.runs),)
         hour, *minutes = self.runs
@@ -57,39 +57,39 @@ class Number:
 
     @property
     def digits(self) -> str:
-        """Its digits, with a point before decimals."""
+        """The digits, with a point before decimals."""
         return f"{''.join(self.runs[:-1])}.{self.runs[-1]}" if self.is_decimal else "".join(self.runs)
 
     def as_decimal(self, known: Set[str]) -> Number:
-        """Returns the number with decimals if it is one of those that are known to have them."""
+        """Returns the number, marked as a decimal if its `digits` are in `known`."""
         decimal = replace(self, is_decimal=True)
         return decimal if len(self.runs) > 1 and decimal.digits in known else self
 
     def parts(self) -> Iterator[Number]:
-        """Returns the parts of the number that are compared: thousands with their marks, or each run of digits. One
-        with decimals is a single part."""
+        """Returns the parts of the number that are compared: thousands with their marks, or each run of digits. A
+        decimal is a single part."""
         return iter([self]) if self.is_decimal else map(_number, _PART.findall(self.text))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How the numbers of a translation differ from the numbers of its source."""
+    """Differences between the numbers of a source and of its translation."""
 
     missing: tuple[str, ...] = ()
-    """Numbers of the source that the translation lacks, or parts of them, each as often as it lacks it."""
+    """Numbers of the source, or parts of them, that the translation lacks; one entry per missing occurrence."""
     invented: tuple[str, ...] = ()
     """Digits in the translation that the source lacks."""
     repeated: tuple[str, ...] = ()
-    """Digits in the translation that the source has less often."""
+    """Digits in the translation that occur less often in the source."""
     kept: tuple[str, ...] = ()
-    """Numbers of the source that the translation has with the same digits."""
+    """Numbers of the source whose digits the translation contains."""
 
     def __len__(self) -> int:
         return len(self.missing) + len(self.invented) + len(self.repeated)
 
 
 def numbers_of(text: str) -> list[Number]:
-    """Returns the numbers of a text in digits, in their order."""
+    """Returns the numbers that a text writes in digits, in order."""
     found = _NUMBER.finditer(text)
     return [replace(_number(n[0]), is_decimal=_is_decimal(n[0], text[n.end() : n.end() + 1])) for n in found]
 
@@ -102,8 +102,8 @@ def in_ascii(text: str) -> str:
 
 
 def compare(src: str, tgt: str, asked: str = "") -> Difference:
-    """Compares the numbers of a source with the numbers of its translation, which may also have those of the text
-    `asked`."""
+    """Compares the numbers of a source and of its translation. Numbers in the text `asked` are never invented or
+    repeated."""
     sides = numbers_of(src), numbers_of(tgt)
     decimals = {number.digits for side in sides for number in side if number.is_decimal}
     numbers, others = ([number.as_decimal(decimals) for number in side] for side in sides)
@@ -116,7 +116,7 @@ def compare(src: str, tgt: str, asked: str = "") -> Difference:
         numerals = set(map(_value, _NUMERALS.findall(text)))
         for digits in [digits for digits in differing if digits.rstrip("0") in numerals]:
             del differing[digits]
-    # 05 of a date is 5, too.
+    # 05 is also 5, and 14 also 2 o'clock.
     hours = {int(digits) % 12: digits for digits in free if _is_hour(digits)}
     for hour in filter(_is_hour, list(missing)):
         if other := hours.pop(int(hour) % 12, None):
@@ -137,7 +137,7 @@ def _number(text: str) -> Number:
 
 
 def _digits(numbers: Iterable[Number]) -> Counter[str]:
-    """Returns how often numbers have a part with some digits."""
+    """Counts the parts of numbers by their digits."""
     return Counter(part.digits for number in numbers for part in number.parts())
 
 
@@ -155,7 +155,7 @@ def _value(numerals: str) -> str:
 
 
 def _is_decimal(number: str, following: str) -> bool:
-    """Returns whether a number before this character has decimals: `17.4`, but not `1.500`, `15.30` nor `17.4.`."""
+    """Returns whether a number has decimals, given the next character: `17.4`, but not `1.500`, `15.30` or `17.4.`."""
     match = _DECIMAL.fullmatch(in_ascii(number))
     if not match or _PART.fullmatch(number):
         return False
@@ -174,7 +174,7 @@ def _may_be_word(digits: str) -> bool:
 
 
 def _differ_in_zeros(one: str, other: str) -> bool:
-    """Returns whether a word may stand for the zeros that one of two numbers lacks."""
+    """Returns whether two numbers differ only in zeros that a word may stand for."""
     shorter, longer = sorted((one.replace(".", ""), other.replace(".", "")), key=len)
     are_equal = shorter.rstrip("0") == longer.rstrip("0")
     return are_equal and len(shorter) < 4 and len(longer) - len(shorter) >= FEWEST_ZEROS

@@ -1,8 +1,8 @@
 """Subword vocabularies: SentencePiece models with our special ids, and the vocabularies of imported models.
 
-In a vocabulary of ours `byte_fallback` is always on, so no character is unknown: characters without a piece are encoded
-as bytes. Two things are lost: several spaces become one, and U+2581, with which SentencePiece marks the start of a
-word, becomes a space. The rule of normalization.py composes characters; SentencePiece's own rules replace more.
+In our vocabularies `byte_fallback` is always on, so no character is unknown: characters without a piece are encoded as
+bytes. Two things are lost: several spaces become one, and U+2581, SentencePiece's mark for the start of a word, becomes
+a space. The rule of normalization.py composes characters; SentencePiece's own rules replace more.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 Kind = Literal["bpe", "unigram", "table"]
 Formality = Literal["more", "less"]
 FORMALITY: dict[Formality, str] = {"more": "<formal>", "less": "<informal>"}
-"""The symbols that ask for a form of address, such as `Sie` and `du`. A source begins with one, after its tag."""
+"""Symbols that request a formal or informal address (`Sie` or `du`). One may begin a source, after its tag."""
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")  # categories of control characters, surrogates and spaces
 
 
 class Vocabulary:
     """A subword vocabulary with our special ids. Two vocabularies are equal if their `digest` is.
 
-    `proto` is a SentencePiece model made by `vtrans prepare-bpe`, or a packed piece table (piece_table.py), with which
+    `proto` is a SentencePiece model made by `vtrans prepare-bpe`, or a packed piece table (piece_table.py), where
     pieces that the table lacks are `<unk>`.
 
     `symbols` are the pieces that the user asked for, such as `<BT>`. Wherever one occurs in a text, it is a single
     subword that normalization does not change, and the text around it is encoded as if it were absent. `tags` are the
-    pieces with which a source can name its target language. No text is encoded as a tag, except at its start if the
-    vocabulary is a table, and no tag is decoded. `pieces` are in the order of the table if there is one, else of the
-    ids. `order[id]` is the index in `pieces`, or None if the table lacks the id. Raises FileError if `proto` is not
-    such a vocabulary or has other special ids. `name` is what errors call it.
+    pieces that name a target language. Text becomes a tag only at the start of a line and only with a table; tags are
+    never decoded. `pieces` are in the order of the table if there is one, else of the ids. `order[id]` is the index in
+    `pieces`, or None if the table lacks the id. Raises FileError, which calls the vocabulary `name`, if `proto` is not
+    such a vocabulary or has other special ids.
     """
 
     def __init__(self, proto: bytes, name: str = "the vocabulary") -> None:
@@ -72,7 +72,7 @@ class Vocabulary:
         else:
             self.pieces, self.order = self.table.pieces, self.table.order
             ordinary = [piece for place, piece in enumerate(self.pieces) if place not in self.table.special]
-            # A piece that is special only here is shown with a quote, because pieces must differ.
+            # An ordinary piece with the name of a special one of ours gets a quote, because pieces must differ.
             shown = [f"{piece}'" if piece in SPECIAL_PIECES else piece for piece in ordinary]
             self._pieces = [*SPECIAL_PIECES, *shown]
             self._known = {piece: i for i, piece in enumerate(ordinary, len(SPECIAL_PIECES))}
@@ -80,7 +80,7 @@ class Vocabulary:
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
         known = set(FORMALITY.values()) <= set(self.symbols)
         self.formality = {name: self.encode(symbol) for name, symbol in FORMALITY.items()} if known else {}
-        """The ids of each symbol of FORMALITY if both are in `symbols`: the model has then learned them."""
+        """The ids of each symbol of FORMALITY if both are in `symbols`, because the model has then learned them."""
         self._tag_ids = frozenset(map(self._ids.__getitem__, self.tags))
         self._is_unknown: dict[str, bool] = {}
 
@@ -109,7 +109,7 @@ class Vocabulary:
         return ids
 
     def encode_batch(self, texts: Sequence[str], threads: int = 1, *, tags: bool = True) -> list[list[int]]:
-        """Returns the ids of each line, as `encode` does. Without `tags`, no line begins with one in a table either."""
+        """Returns the ids of each line, as `encode` does. Without `tags`, no text becomes a tag, even with a table."""
         ids: list[list[int]]
         if self.table is None:
             # With a list, SentencePiece starts threads, which takes longer than encoding a line.
@@ -131,7 +131,7 @@ class Vocabulary:
         ]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of subword ids. Special ids and tags are skipped. Byte pieces can spell a line end."""
+        """Returns the text of subword ids. Special ids and tags are skipped. Byte pieces may decode to a line end."""
         ids = [i for i in ids if i > EOS_ID and i not in self._tag_ids]
         if self.table is None:
             text: str = self._model.decode(ids)
@@ -157,7 +157,7 @@ class Vocabulary:
         return self._ids.get(piece)
 
     def merges(self) -> dict[str, tuple[int, int]]:
-        """Returns the (id, rank) of each piece that BPE merges text into, single characters included.
+        """Returns the (id, rank) of each piece that BPE can produce, single characters included.
 
         Two neighbours merge if together they are such a piece; the lowest rank merges first.
         """
@@ -166,15 +166,15 @@ class Vocabulary:
         return {self.piece(i): (i, round(-self._model.get_score(i))) for i in ordinary}
 
     def as_source(self, text: str) -> str:
-        """Returns a text as the sources are that the model learns from and translates."""
+        """Returns a text as the model reads sources: passed through `source_text` if the rule is NFC."""
         return source_text(text) if self.normalization == NFC else text
 
     def covers(self, text: str) -> bool:
-        """Returns whether there are pieces for a text, so that none of it is unknown or written as bytes."""
+        """Returns whether a text is encoded without unknown or byte pieces."""
         return all(map(self.is_subword, self.encode_batch([text], tags=False)[0]))
 
     def unknown(self, text: str) -> set[str]:
-        """Returns the visible characters of a text for which there are no pieces."""
+        """Returns the visible characters of a text that have no piece."""
         found = set()
         for character in set(text):
             if character not in self._is_unknown:
@@ -185,11 +185,11 @@ class Vocabulary:
         return found
 
     def lacking(self, text: str) -> set[str]:
-        """Returns the visible characters of a text for which there are no pieces, nor for their lower case."""
+        """Returns the visible characters of a text that have no piece, not even in lower case."""
         return {character for character in self.unknown(text) if self.unknown(character.lower())}
 
     def names_language(self, line: str) -> bool:
-        """Returns whether a line names its target language itself, so that the model must see it as it is."""
+        """Returns whether a line begins with one of the table's tags, so that nothing may precede or change the tag."""
         return self.table is not None and any(tag in self.tags for tag in split_language(line)[0])
 
     def is_subword(self, id: int) -> bool:
@@ -199,6 +199,6 @@ class Vocabulary:
 
 
 def have_one_table(src: Vocabulary, tgt: Vocabulary) -> bool:
-    """Returns whether an id stands for the same piece on both sides, so that they can share an embedding: there is one
-    vocabulary, or two SentencePiece models split the text into the pieces of one table."""
+    """Returns whether an id means the same piece on both sides, so that one embedding can serve both: there is one
+    vocabulary, or two SentencePiece models split text into the pieces of one table."""
     return src is tgt or (src.table is not None and src.table == tgt.table)

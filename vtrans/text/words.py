@@ -1,6 +1,6 @@
-"""Words and their subwords: which subword belongs to which word.
+"""The words of a text, and the word that each subword belongs to.
 
-Blanks separate words. In a script without blanks between words, each character with its marks is a word.
+Spaces separate words. In a script without spaces between words, each character with its marks is a word.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vtrans.text.vocabulary import EOS_ID, Vocabulary
 WORD = regex.compile(rf"(?=[{UNSPACED}])\X\p{{Cf}}*|[^\s\x1c-\x1f{UNSPACED}]+")
 SPACED = regex.compile(r"[^\s\x1c-\x1f]+")
 """Runs of characters without white space, in any script."""
-# Characters and marks of Chinese and Japanese, beside which no blank stands.
+# Chinese and Japanese characters and punctuation, which are written without spaces.
 _WIDE = rf"[[{UNSPACED}\p{{P}}]&&[\p{{Ea=W}}\p{{Ea=F}}]]"
 _WIDE_CHARACTER = regex.compile(_WIDE, regex.V1)
 _LINE_END_BESIDE = regex.compile(rf"(?<={_WIDE})\n|\n(?={_WIDE})", regex.V1)
@@ -38,23 +38,23 @@ def is_word(character: str) -> bool:
 
 
 def joins(before: str, after: str) -> bool:
-    """Returns whether the end of one text and the beginning of the next are parts of one word, or of one character
-    with its marks."""
+    """Returns whether the end of one text and the beginning of the next belong to one word, or to one character with
+    its marks."""
     return (is_word(before[-1:]) and is_word(after[:1])) or _MARK.match(after) is not None
 
 
 def has_spaces(text: str) -> bool:
-    """Returns whether spaces separate the words of a text: none of its characters is of a script without them."""
+    """Returns whether spaces separate the words of a text: no character belongs to a script without spaces."""
     return _HAS_NO_SPACES.search(text) is None
 
 
 def is_wide(text: str) -> bool:
-    """Returns whether a text has a character or mark of Chinese or Japanese, beside which no blank stands."""
+    """Returns whether a text contains Chinese or Japanese characters or punctuation, written without spaces."""
     return _WIDE_CHARACTER.search(text) is not None
 
 
 def unwrapped(text: str) -> str:
-    """Returns a text in one line: its line ends are blanks, or nothing in Chinese and Japanese."""
+    """Returns a text as one line: each line end becomes a space, or nothing in Chinese and Japanese."""
     return " ".join(_LINE_END_BESIDE.sub("", text).split("\n"))
 
 
@@ -64,7 +64,7 @@ def words_in(text: str) -> list[str]:
 
 
 def words_of_line(line: str, ids: Sequence[int], vocab: Vocabulary, word: regex.Pattern[str] = WORD) -> list[int]:
-    """Returns, for each subword of a line, the number of the word in which it begins."""
+    """Returns the index of the word in which each subword of a line begins."""
     parts = line.split()
     ids_of_parts = vocab.encode_batch(parts)
     if list(chain.from_iterable(ids_of_parts)) != list(ids):  # the vocabulary's normalisation changes where words end
@@ -73,7 +73,7 @@ def words_of_line(line: str, ids: Sequence[int], vocab: Vocabulary, word: regex.
 
 
 def words_of_ids(tokens: Sequence[int], vocab: Vocabulary, word: regex.Pattern[str] = WORD) -> list[int]:
-    """Returns, for each subword, the number of the word of the decoded text in which it begins. A subword without text
+    """Returns the index of the word in which each subword begins, counted in the decoded text. A subword without text
     belongs to the next word, or to the last word if none follows."""
     texts = list(_texts(tokens, vocab))
     text = "".join(texts)
@@ -87,7 +87,7 @@ def words_of_ids(tokens: Sequence[int], vocab: Vocabulary, word: regex.Pattern[s
 
 
 def _texts(tokens: Iterable[int], vocab: Vocabulary) -> Iterator[str]:
-    """Yields the text of each subword. The last byte of a character has its text."""
+    """Yields the text of each subword. A character in bytes is the text of its last byte."""
     decoder, is_begun = getincrementaldecoder("utf-8")("replace"), False
     for token in tokens:
         text = "" if token <= EOS_ID or vocab.piece(token) in vocab.tags else vocab.text_of(token)
@@ -99,8 +99,8 @@ def _texts(tokens: Iterable[int], vocab: Vocabulary) -> Iterator[str]:
 
 
 def first_words(parts: Iterable[str], text: str) -> Iterator[int]:
-    """Yields the number of the word in which each part of a text begins. White space, and marks
-    between white space, may stand between the parts."""
+    """Yields the index of the word in which each part of a text begins. White space, and marks between white space,
+    may separate the parts."""
     begins, place = [match.start() for match in WORD.finditer(text)], 0
     for part in map(one_line, parts):
         place = max(text.find(part, place), place)
@@ -109,7 +109,7 @@ def first_words(parts: Iterable[str], text: str) -> Iterator[int]:
 
 
 def numbered(parts: Sequence[str], numbers: Iterable[Iterable[int]], word: regex.Pattern[str] = WORD) -> list[int]:
-    """Returns numbers of words, given those within each part of a text. Numbers beyond a part stand for its last
+    """Returns indices of words in a text, given their indices within each part. An index beyond a part means its last
     word."""
     through, first = list[int](), 0
     for part, within in zip(parts, numbers, strict=True):
@@ -120,8 +120,8 @@ def numbered(parts: Sequence[str], numbers: Iterable[Iterable[int]], word: regex
 
 
 def sharing(text: str, numbers: Container[int]) -> list[int]:
-    """Returns the word whose subword or link each word of a text shares: itself if it is one of these numbers, or else
-    the word that it touches, as the second character of a subword does."""
+    """Returns the index of the word whose subword or link each word of a text shares: its own if it is in `numbers` or
+    follows white space, else the previous word's, as for the second character of a Chinese subword."""
     shared = list[int]()
     for number, match in enumerate(WORD.finditer(text)):
         touches = match.start() > 0 and not text[match.start() - 1].isspace()
@@ -130,10 +130,10 @@ def sharing(text: str, numbers: Container[int]) -> list[int]:
 
 
 CODE = re.compile(r"[A-Z]\d{1,5}")
-"""The form of a code."""
+"""Matches a code."""
 
 
 def codes_for(line: str) -> Iterator[str]:
-    """Yields codes such as `A1`, which stand for protected text, without those that a line contains already."""
+    """Yields codes such as `A1`, which stand for protected text, except codes that the line contains."""
     codes = (f"{ascii_uppercase[n % 26]}{n + 1}" for n in count())
     return (code for code in codes if code not in line)
