@@ -1,9 +1,8 @@
 """Settings as frozen dataclasses: recipes and the defaults of commands.
 
-Each default of a recipe has its one address here; data/options.py has those of prepare-bpe. The metadata of a field is
-a `Key`, which holds everything else that the program knows about the setting: its range, its help, whether a resumed
-run may change it. A recipe describes a model and its training completely, except the vocabulary, which comes from the
-data folder.
+Each recipe default is defined once, here; data/options.py has the defaults of prepare-bpe. The metadata of a field is a
+`Key`, which has all other facts of the setting, such as its range, its help, and whether a resumed run may change it. A
+recipe describes a model and its training completely, except the vocabulary, which comes from the data folder.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from vtrans.system.files import no_file, reason
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
 MBR_METRICS = ("chrf", "bleu")
-MBR_BEAM, MBR_SAMPLES = 16, 64  # candidates of a search by `vtrans translate`, and samples
-RETRY_NGRAM = 3  # `no_repeat_ngram` of a second search
-# Sizes of a shortlist: target subwords per source subword, and those that every sentence may use.
+MBR_BEAM, MBR_SAMPLES = 16, 64  # candidates and samples of minimum Bayes risk decoding
+RETRY_NGRAM = 3  # `no_repeat_ngram` of a retry
+# Sizes of a shortlist: target subwords per source subword, and target subwords allowed in every sentence.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
-# Neighbours that `vtrans inspect` shows of a subword, and of a step of a translation.
+# Neighbours that `vtrans inspect` shows per subword, and per step of a translation.
 NEAREST, NEAREST_OF_STEP = 10, 3
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
@@ -48,8 +47,8 @@ _own = partial(texts, metavar="FILE:CLASS", panel="Model", advanced=True, speed_
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Engine and device settings of `vtrans.load`, which no file stores. None stands for a default that depends on the
-    model and the machine."""
+    """Engine and device settings of `vtrans.load`. No file stores them. None means a default that depends on the model
+    and the hardware."""
 
     PANEL: ClassVar[str] = "Speed"
 
@@ -110,9 +109,9 @@ SECTIONS: dict[str, type[ModelConfig] | type[TrainConfig] | type[SearchConfig]] 
 
 
 def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: str, base: T | None = None) -> T:
-    """A section of a recipe with these values. The other keys have the values of `base`, or else the defaults.
+    """Returns a section of a recipe with these values; other keys are from `base`, or else have their defaults.
 
-    Raises RecipeError, which begins with `where`, for an unknown key or a value that is not allowed.
+    Raises RecipeError, whose message begins with `where`, for an unknown key or an invalid value.
     """
     keys = keys_of(kind)
     checked = {}
@@ -127,7 +126,7 @@ def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: 
 
 
 def read_toml(path: Path, where: str) -> dict[str, Any]:
-    """Returns the content of a TOML file, which errors call `where`. Raises InputError if there is none."""
+    """Returns the content of a TOML file. Raises InputError, which calls the file `where`, if it cannot be read."""
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
@@ -141,7 +140,7 @@ def read_toml(path: Path, where: str) -> dict[str, Any]:
 
 
 def check_together(recipe: Recipe, where: str) -> Recipe:
-    """The recipe. Raises RecipeError, which begins with `where`, if its values contradict each other."""
+    """Returns the recipe. Raises RecipeError, whose message begins with `where`, if its values are contradictory."""
     if reason := contradiction(recipe.model) or recipe.search.contradiction():
         raise RecipeError(f"{where}: {reason}")
     if recipe.train.guided_alignment > 0 and recipe.model.architecture == "decoder-only":

@@ -1,4 +1,4 @@
-"""Settings: the facts that a dataclass declares about its fields, and the values that they allow.
+"""Settings: the facts that a dataclass declares about its fields, and the check of their values.
 
 The metadata of a field is a `Key`, made by `number`, `choice`, `text`, `path`, `numbers`, `texts`, `paths` or `flag`.
 `keys_of` returns the keys of a dataclass, and `check_value` checks a value against one.
@@ -22,21 +22,21 @@ LONGEST_SHOWN = 80  # characters of a wrong value in an error
 
 @dataclass(frozen=True)
 class Key:
-    """The facts of a setting, which the metadata of its field holds under "key".
+    """The facts of a setting, in the metadata of its field under "key".
 
-    Recipes, the command line, `vtrans.load`, the server and records of runs read them here.
+    Recipes, the command line, `vtrans.load`, the server and records of runs read them.
     """
 
     help: str
-    """Sentences. Other options are written in backticks; the command line shows them as flags."""
+    """The help text. It names other options in backticks; the command line shows them as flags."""
     kind: type
-    """bool, int, float, str (one of `choices`, or any line), Path, tuple (a list of numbers), or list."""
+    """The type: bool, int, float, str (one of `choices`, or any line), Path, tuple (a list of numbers), or list."""
     low: float = 0
     high: float = 0
     unit: str = ""
-    """The unit of a whole number."""
+    """The unit of an integer."""
     excluded: tuple[float, ...] = ()
-    """Bounds that are not allowed themselves."""
+    """Exclusive bounds."""
     choices: Mapping[str, str] | None = None
     """The allowed values, each with its meaning, which may be empty. None: any line."""
     may_be_own: bool = False
@@ -46,46 +46,46 @@ class Key:
     idle_if: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     """Conditions under which this key has no effect: other keys of the section, each with a test of its value."""
     may_change: bool = False
-    """Whether a resumed run may have another value."""
+    """Whether a resumed run may change the value."""
     summary: str = ""
-    """The format in a model's summary. Without one, the key is shown only if it differs from its default."""
+    """The format in a model's summary. If empty, the key is shown only when it differs from its default."""
     training_only: bool = False
     """Whether the trained weights compute the same function for every value."""
     adaptable: bool = False
     """Whether a warm start can adapt the weights of a model with another value."""
     option: str = ""
-    """The name of the option in errors, if it is not that of the field."""
+    """The name of the option in errors, if it differs from the field's name."""
     flag: str = ""
-    """The flag of the option on the command line, if its name does not give it."""
+    """The flag on the command line, if it is not derived from the name."""
     metavar: str = ""
     """The placeholder of the value in the help of the command line."""
     panel: str = ""
-    """The group of the option in the help, if it is not the PANEL of the dataclass."""
+    """The group of the option in the help, if it differs from the PANEL of the dataclass."""
     advanced: bool = False
-    """Whether `--help` of a command with many options omits the option, which `--help-all` shows."""
+    """Whether `--help` of a command with many options omits the option. `--help-all` shows it."""
     unset: str = ""
-    """The name of the default in the help, if it is not its value."""
+    """The description of the default in the help, if it is not the value itself."""
     speed_only: bool = False
-    """Whether the value changes the speed, but never a translation, except for rounding."""
+    """Whether the value changes only the speed, and translations at most by rounding."""
     search_only: bool = False
     """Whether the key has no effect on sampling."""
     request: float | None = None
     """The largest number that a request to the server may set, or the longest list; None: a request may not set it."""
     ranks_only: bool = False
-    """Whether the key only decides which of several finished hypotheses is better."""
+    """Whether the key only affects the ranking of finished hypotheses."""
     omitted: bool = False
-    """Whether files leave the key out while it has its default, because older files do not have it."""
+    """Whether files omit the key at its default, because older files do not have it."""
     signed: bool = False
-    """Whether signatures of scores show the default, as they always did. They omit defaults of other keys."""
+    """Whether signatures of scores show the key at its default, for compatibility. They omit other defaults."""
 
     @property
     def described(self) -> str:
-        """The help and the meanings of the choices, in one line."""
+        """The help and the meanings of the choices, on one line."""
         return f"{self.help} {'; '.join(self.meanings)}." if self.meanings else self.help
 
     @property
     def meanings(self) -> list[str]:
-        """The choices that have a meaning, each with it."""
+        """The choices that have a meaning, each followed by its meaning."""
         return [f"{value}: {meaning}" for value, meaning in (self.choices or {}).items() if meaning]
 
 
@@ -93,7 +93,7 @@ Choices = Mapping[str, str] | tuple[str, ...]
 
 
 def number(default: float | None, low: float, high: float, help: str, unit: str = "", **facts: Any) -> Any:
-    """A field with a number in [low, high], an integer if `low` is one."""
+    """A field with a number in [low, high]; an integer if `low` is an int."""
     return field(default=default, metadata={"key": Key(help, type(low), low, high, unit=unit, **facts)})
 
 
@@ -134,14 +134,14 @@ def flag(default: bool, help: str, **facts: Any) -> Any:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence: it names the known word most like `word`, or all of them."""
+    """Returns the end of an error message: the known word most similar to `word`, or all known words."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}."
 
 
 def _shown(value: Any) -> str:
-    """A value as an error shows it, shortened if it is long."""
+    """Returns a value for an error message, shortened if long."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a number with thousands of digits, or deeply nested tables
@@ -150,30 +150,30 @@ def _shown(value: Any) -> str:
 
 
 def keys_of(kind: type[Any]) -> dict[str, Key]:
-    """The keys of a dataclass by name. A field without a key is not a setting."""
+    """Returns the keys of a dataclass by name. A field without a key is not a setting."""
     return {f.name: f.metadata["key"] for f in dataclasses.fields(kind) if "key" in f.metadata}
 
 
 def recorded_values(settings: Any) -> dict[str, Any]:
-    """Returns the values of a section of a recipe, as files record them."""
+    """Returns the values of a section of a recipe, as recorded in files."""
     keys, defaults = keys_of(type(settings)), type(settings)
     values = dataclasses.asdict(settings).items()
     return {name: value for name, value in values if not keys[name].omitted or value != getattr(defaults, name)}
 
 
 def output_affecting(settings: Any) -> dict[str, Any]:
-    """Returns the values of the keys of a dataclass that change results, not only the speed."""
+    """Returns the values of the keys of a dataclass that affect results, not only speed."""
     return {name: getattr(settings, name) for name, key in keys_of(type(settings)).items() if not key.speed_only}
 
 
 def idle_because(settings: Any, name: str) -> str | None:
-    """The key of a dataclass whose value leaves the key `name` without effect, or None."""
+    """Returns the key whose value makes the key `name` idle, or None."""
     conditions = keys_of(type(settings))[name].idle_if.items()
     return next((other for other, idle in conditions if idle(getattr(settings, other))), None)
 
 
 def idle_messages(settings: Any, section: str) -> dict[str, str]:
-    """The keys of a section that are set but have no effect because of another key, each with a message."""
+    """Returns a message for each key of a section that is set but idle because of another key."""
     messages = {}
     for spec in dataclasses.fields(settings):
         value = getattr(settings, spec.name)
@@ -186,15 +186,15 @@ def idle_messages(settings: Any, section: str) -> dict[str, str]:
 
 
 def toml_value(value: Any) -> str:
-    """A value of a recipe as TOML."""
+    """Returns a recipe value as TOML."""
     if isinstance(value, tuple):
         return f"[{', '.join(json.dumps(n) if isinstance(n, str) else repr(n).removesuffix('.0') for n in value)}]"
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def check_value(key: Key, name: str, value: Any) -> Any:
-    """The value, converted to the type of its key. Raises InputError, which calls the key `name`, if it is not one
-    of the values that the key allows."""
+    """Returns the value, converted to the type of its key. Raises InputError, which calls the key `name`, for a value
+    that the key does not allow."""
     if key.kind is bool:
         right, allowed = isinstance(value, bool), "true or false"
     elif key.kind is str and key.choices is not None:
@@ -211,7 +211,7 @@ def check_value(key: Key, name: str, value: Any) -> Any:
         allowed = f"a list of numbers {range_of(key)}{', not all 0' if _in_range(key, 0) else ''}"
         if right:
             value = listed
-        elif bad and key.flag:  # an option that takes one number and may be repeated
+        elif bad and key.flag:  # a repeatable option with one number each
             allowed, value = f"a number {range_of(key)}", bad[0]
     elif key.kind is list:
         items = [value] if isinstance(value, (str, key.item)) else value
@@ -234,7 +234,7 @@ def check_value(key: Key, name: str, value: Any) -> Any:
 
 
 def check_fields(settings: Any) -> None:
-    """Raises InputError, which names the option, for the first value of a dataclass that its key does not allow."""
+    """Raises InputError, which names the option, for the first value of a dataclass that is not allowed."""
     for name, key in keys_of(type(settings)).items():
         value = getattr(settings, name)
         # None is allowed only where it is the default.
@@ -258,14 +258,14 @@ def range_of(key: Key) -> str:
 
 
 def _is_line(text: str) -> bool:
-    """Returns whether a text is not empty and fits on one line of a recipe. Tabs and no-break spaces are allowed,
-    because they are escaped there."""
+    """Returns whether a text is not empty and fits on one line of a recipe, where tabs and no-break spaces are
+    escaped."""
     return text != "" and all(character.isprintable() or character in "\t\u00a0" for character in text)
 
 
 def _numbers_in(value: Any) -> tuple[float, ...] | None:
-    """The numbers of a list, of a text with commas such as "2,0.5" (from an override), or of a
-    single number; None for anything else."""
+    """Returns the numbers in a list, in comma-separated text such as "2,0.5" (from an override), or a single number;
+    None for anything else."""
     if isinstance(value, str):
         value = value.split(",") if value else []
     values = value if isinstance(value, (list, tuple)) else [value]

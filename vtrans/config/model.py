@@ -21,7 +21,7 @@ def _without_table(positions: str) -> bool:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The architecture. The defaults are those of Vaswani et al. 2017, with 3+3 layers and D 256."""
+    """The architecture. The defaults follow Vaswani et al. 2017, except for 3+3 layers and D 256."""
 
     d_model: int = number(256, 2, 65536, "Width of the embeddings and layers, D.", summary="D {}")
     d_ff: int = number(1024, 1, 1 << 20, "Width of the feed-forward layers, F.", summary="F {}")
@@ -143,19 +143,19 @@ class ModelConfig:
 
     @property
     def is_own(self) -> bool:
-        """Whether the network is a user-defined class, which alone knows its weights."""
+        """Whether the network is a user-defined class, whose weights are not known without it."""
         return self.network != ModelConfig.network
 
     @property
     def max_length(self) -> int | None:
-        """The longest source or target, with its BOS or EOS, for which there are positions; None: no limit."""
+        """The maximum length of a source or target, with BOS or EOS, that the positions allow; None: no limit."""
         if _without_table(self.positions):
             return None
         return self.max_positions if self.architecture == "encoder-decoder" else self.max_positions // 2
 
     @property
     def summary(self) -> str:
-        """The keys that every model's description has, and the others that differ from their defaults."""
+        """The keys shown for every model, and other keys that differ from their defaults, as text."""
         said, others = [], []
         for spec in dataclasses.fields(self):
             value, key = getattr(self, spec.name), spec.metadata["key"]
@@ -166,15 +166,15 @@ class ModelConfig:
         return ", ".join(said + others)
 
     def sublayer(self, part: str, layer: int) -> int:
-        """The number of the sublayer that a layer of a stack uses; layers with the same number share it. `part` is
-        "attention" or "feed-forward"."""
+        """Returns the index of the sublayer that a layer of a stack uses; layers with the same index share it. `part`
+        is "attention" or "feed-forward"."""
         if self.share_layers not in (part, "all"):
             return layer
         return layer // self.share_group if self.share_group else 0
 
 
 def contradiction(model: ModelConfig) -> str | None:
-    """Why these values describe no model, or None if they describe one."""
+    """Returns why these values do not describe a model, or None if they do."""
     encoder = model.encoder_layers
     if model.d_model % model.heads:
         return f"model.heads must divide model.d_model ({model.d_model}), got {model.heads}."
@@ -210,7 +210,7 @@ def contradiction(model: ModelConfig) -> str | None:
 
 
 def _sharing_contradiction(model: ModelConfig) -> str | None:
-    """`contradiction` for the keys that share layers."""
+    """Returns the `contradiction` of the keys that share layers, or None."""
     encoder, decoder = model.encoder_layers, model.decoder_layers
     parts = ("attention", "feed-forward")
     if model.share_layers != "none" and all(
@@ -249,7 +249,7 @@ def check_tie(tie: str, joint: bool) -> None:
 
 
 def resolve_tie(tie: str, joint: bool) -> str:
-    """Returns the form of tying that `auto` stands for with joint or separate vocabularies, or `tie` itself."""
+    """Returns the form of tying that `auto` means for joint or separate vocabularies; any other `tie` unchanged."""
     if tie == "auto":
         return "src-tgt-softmax" if joint else "tgt-softmax"
     return tie

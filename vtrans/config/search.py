@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from vtrans.config.keys import choice, number, texts
 
-# A resumed run may have other values of all keys.
+# A resumed run may change all of these keys.
 _number, _choice, _texts = (partial(field, may_change=True, advanced=True) for field in (number, choice, texts))
 # These have no effect on sampling.
 _search_number, _search_choice = (partial(field, search_only=True) for field in (_number, _choice))
@@ -139,11 +139,11 @@ class SearchConfig:
     )
 
     def with_beam(self, beam: int) -> SearchConfig:
-        """These settings with one beam of that width."""
+        """Returns these settings with a single beam of width `beam`."""
         return dataclasses.replace(self, beam=beam, beam_groups=1)
 
     def contradiction(self, name: str = "search.{}") -> str | None:
-        """Why these settings describe no search, or None if they describe one. `name` is the form of a key's name."""
+        """Returns why these settings contradict each other, or None. `name` is the format of a key's name."""
         groups, beam, stop = (name.format(key) for key in ("beam_groups", "beam", "stop"))
         if self.beam % self.beam_groups:
             return f"{groups} must divide {beam} ({self.beam}), got {self.beam_groups}."
@@ -157,7 +157,7 @@ class SearchConfig:
         return self.contradicts_phrases("phrases") is None
 
     def contradicts_phrases(self, user: str) -> str | None:
-        """Why this search cannot require phrases for `user`, or None if it can."""
+        """Returns why this search cannot require phrases for `user`, or None if it can."""
         if self.stop == "shrink":
             return f"`stop` must be count, current or exhaustive with {user}, got shrink."
         if self.beam_groups > 1:

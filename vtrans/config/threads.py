@@ -1,5 +1,5 @@
-"""The threads of this process's computations, as many in compiled code as in torch, and the processes that divide work
-on a CPU: what the user may choose, and the defaults."""
+"""Defaults and checks for the number of threads, equal in compiled code and torch, and of the processes that divide
+work on a CPU."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def set_threads(threads: int | None) -> None:
 
 
 def threads() -> int:
-    """Returns the number of threads. Unless it was set, it is $OMP_NUM_THREADS, else $MKL_NUM_THREADS, else the number
-    of usable cores, as in torch."""
+    """Returns the number of threads. The default is $OMP_NUM_THREADS, else $MKL_NUM_THREADS, else the number of usable
+    cores, as in torch."""
     if torch := sys.modules.get("torch"):
         return int(torch.get_num_threads())
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -42,8 +42,8 @@ MEMORY = 2e9
 
 
 def check_processes(processes: int | None, reason: str) -> None:
-    """Raises InputError if the user's number of processes is not allowed. `reason` says why only one process is
-    possible, and is empty if several are."""
+    """Raises InputError for an invalid number of processes. `reason` says why only one process is possible; it is empty
+    if several are."""
     if processes is not None:
         check_value(PROCESSES, "`processes`", processes)
         if processes > 1 and reason:
@@ -51,10 +51,10 @@ def check_processes(processes: int | None, reason: str) -> None:
 
 
 def default_processes(most: int, memory: float) -> int:
-    """Returns `most`, or fewer if there is less than MEMORY bytes for each process, but at least 1."""
+    """Returns `most`, or fewer so that `memory` has MEMORY bytes for each process, but at least 1."""
     return max(1, int(min(most, memory / MEMORY)))
 
 
 def why_not_forked() -> str:
-    """Returns why this system cannot divide work between processes, or an empty string."""
+    """Returns why this system cannot divide work between processes, or "" if it can."""
     return "" if sys.platform == "linux" else "processes cannot be forked safely on this system"

@@ -10,13 +10,13 @@ from vtrans.config.keys import choice, flag, number, numbers, text
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("inverse-sqrt", "cosine", "linear", "wsd")  # the first is the default
 KERNELS = ("auto", "onednn", "blas")  # the first is the default
-# Of these keys, a resumed run may have other values.
+# A resumed run may change these keys.
 _free_number, _free_choice, _free_flag = (partial(field, may_change=True) for field in (number, choice, flag))
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The training. The defaults are those of Vaswani et al. 2017 where the paper has a value."""
+    """The training. The defaults follow Vaswani et al. 2017 where the paper has a value."""
 
     max_steps: int = _free_number(20_000, 1, 10**9, "Number of updates.", "updates")
     max_minutes: float = _free_number(

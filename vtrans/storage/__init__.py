@@ -1,1 +1,1 @@
-"""Files of tensors, models and run folders. Only writing, and reading for training, needs torch."""
+"""Tensor files, model files and run folders. Only writing, and reading for training, needs torch."""

@@ -1,7 +1,7 @@
 """The tensors of a safetensors file, read from disk a part at a time.
 
-The file is not mapped into memory. A process that reads a mapped file ends with SIGBUS, without a message, if another
-program has cut the file or if its disk fails. Here, both raise FileError.
+The file is not memory-mapped: if another program truncates a mapped file, or its disk fails, SIGBUS kills the reading
+process without a message. Here, both raise FileError.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from vtrans.system.errors import FileError
 from vtrans.system.files import reason
 
 NUMPY = {"I64": np.int64, "I32": np.int32, "U16": np.uint16, "U8": np.uint8}
-"""The types of columns, by their names in safetensors."""
+"""The NumPy types of columns, by name in safetensors."""
 
 
 class ColumnFile:
-    """An open safetensors file. It stays readable after it was renamed or removed.
+    """An open safetensors file. It stays readable after it is renamed or removed.
 
-    `metadata` is that of the file; `columns` are its tensors, flattened. Raises FileError if the file is missing,
+    `metadata` is the file's metadata; `columns` are its tensors, flattened. Raises FileError if the file is missing,
     truncated or not a safetensors file, and KeyError for a tensor of another type.
     """
 
@@ -45,7 +45,7 @@ class ColumnFile:
         self.columns = {name: Column(self, 8 + length, **entry) for name, entry in header.items()}
 
     def read(self, place: int, size: int) -> bytes:
-        """Returns `size` bytes of the file. Raises FileError if they are not there any more."""
+        """Returns `size` bytes of the file from offset `place`. Raises FileError if they cannot be read."""
         raw, why = b"", "it has become shorter while it was in use"
         try:
             raw = self._read(place, size)
@@ -59,7 +59,7 @@ class ColumnFile:
         )
 
     def _read(self, place: int, size: int) -> bytes:
-        if hasattr(os, "pread"):  # a fork of this process, which shares the position in the file, may read too
+        if hasattr(os, "pread"):  # a fork of this process may read too, and has the same file position
             return os.pread(self._file.fileno(), size, place)
         with self._lock:  # two threads may read
             self._file.seek(place)
@@ -67,7 +67,7 @@ class ColumnFile:
 
 
 class Column:
-    """A flattened tensor in a file. Slices of it, without a step or negative numbers, are read from disk."""
+    """A flattened tensor in a file. Slicing, without a step or negative indices, reads from disk."""
 
     def __init__(self, file: ColumnFile, first: int, dtype: str, shape: list[int], data_offsets: list[int]) -> None:
         self.dtype: np.dtype[Any] = np.dtype(NUMPY[dtype])

@@ -1,7 +1,7 @@
-"""The names, shapes and aliases of a network's weights, as `Transformer` has them, without torch.
+"""The names, shapes and aliases of the weights of a `Transformer`, computed without torch.
 
-The equations are in model/; this only says which weights a configuration has, for files and compiled code. A test
-compares it with the networks of random configurations.
+The equations are in model/; this module only lists the weights of a configuration, for files and compiled code. A test
+compares the lists with the networks of random configurations.
 
 Legend: D model width, F feed-forward width, V vocabulary.
 """
@@ -19,14 +19,14 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Layout:
-    """The weights of a network: the shape of each by the name of its first owner, and the first owner's name by each
-    other name of a shared weight."""
+    """The weights of a network: `shapes` by the name of the first owner, and in `aliases` the first owner's name by
+    every other name of a shared weight."""
 
     shapes: dict[str, Shape] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, shape: Shape, owner: str = "") -> None:
-        """Adds a weight, which is another one's if `owner` is a name that exists."""
+        """Adds a weight, as an alias if `owner` names an existing one."""
         if owner in self.shapes and owner != name:
             self.aliases[name] = owner
         else:
@@ -60,14 +60,14 @@ def layout_of(config: ModelConfig, src_size: int, tgt_size: int, *, joint: bool)
 
 
 def _owner(config: ModelConfig, stack: str, layer: int, part: str, name: str) -> str:
-    """Returns the first name of a layer's weight, which belongs to a sublayer of this part."""
+    """Returns the name, at its first owner, of the weight `name` in a layer's sublayer of kind `part`."""
     first = next(i for i in range(layer + 1) if config.sublayer(part, i) == config.sublayer(part, layer))
     shared = config.share_stacks and not name.startswith("cross_attention")
     return f"{'encoder' if shared else stack}.layers.{first}.{name}"
 
 
 def layer_weights(config: ModelConfig, stack: str) -> Iterator[tuple[str, str, Shape]]:
-    """Yields the weights of a layer in the order in which compiled code reads them: the part whose sharing it follows
+    """Yields the weights of a layer in the order in which compiled code reads them, each as its sublayer for sharing
     ("attention" or "feed-forward"), its name within the layer, and its shape."""
     D, F = config.d_model, config.d_ff
     if stack == "decoder" and config.autoregression == "ssru":

@@ -1,7 +1,7 @@
-"""Model files: a model is one file with each weight once, under the name of its first owner, the SentencePiece models
-as U8 tensors, and a header with the configuration and the aliases of shared weights.
+"""Model files. A file contains each weight once, under the name of its first owner, the SentencePiece models as U8
+tensors, and a header with the configuration and the aliases of shared weights.
 
-Reading one needs no torch. checkpoint.py reads it into a network of torch, and writes it.
+Reading a file here does not need torch. checkpoint.py reads a file into a torch network, and writes files.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ Section = TypeVar("Section", ModelConfig, SearchConfig)
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The target subwords that translations may contain (data/aligner.py learns it, engines/ use it). `translations`
-    [source vocabulary, k] has the likeliest ones of each source subword in order, padded with EOS; `frequent` [f] has
-    those that every translation may contain."""
+    """The target subwords that translations may contain; data/aligner.py learns them, and engines/ use them.
+    `translations` [source vocabulary, k] has the ids of the most likely ones per source subword, in order, padded with
+    EOS. `frequent` [f] has the ids that every translation may contain."""
 
     translations: NDArray[np.int32]
     frequent: NDArray[np.int32]
 
 
 class Network(Protocol):
-    """The weights of a model: a network of torch, or arrays."""
+    """The weights of a model: a torch network, or arrays."""
 
     @property
     def config(self) -> ModelConfig: ...
@@ -54,14 +54,14 @@ N = TypeVar("N", bound=Network)
 
 @dataclass(frozen=True)
 class Model(Generic[N]):
-    """A model with everything that translating needs.
+    """A model with everything needed to translate.
 
-    `training` records how it was made: `step`, or `average_of` with the steps averaged. `languages` are the pairs that
-    it translates, if known. `tags` are the subwords with which its sources begin, by target language. `matches` says
-    whether it has learned to use fuzzy matches (data/matches.py), and `codes` whether it has learned to copy the codes
-    of protected text (translate/wording/protection.py). Nine of ten sources of its training had at most `usual_length`
-    subwords; 0 if unknown. `pair` is what its training text showed of its pair of languages, or None. `code` is the
-    digest of the file of its network, if that is user-defined.
+    `training` records how it was made: `step`, or `average_of` with the averaged steps. `languages` are the language
+    pairs that it translates, if known. `tags` are the subwords that begin its sources, by target language. `matches`
+    says whether it has learned to use fuzzy matches (data/matches.py), and `codes` whether it has learned to copy the
+    codes of protected text (translate/wording/protection.py). `usual_length` is the 90th percentile of its training
+    sources' lengths in subwords; 0 if unknown. `pair` has the counts of its language pair in the training text, or
+    None. `code` is the digest of the file of a user-defined network.
     """
 
     model: N
@@ -83,7 +83,7 @@ class Model(Generic[N]):
         return have_one_table(self.src_vocab, self.tgt_vocab)
 
     def record(self) -> dict[str, Any]:
-        """Everything but weights and vocabularies, as files record it."""
+        """Everything except weights and vocabularies, as recorded in files."""
         record = {
             "model": recorded_values(self.model.config),
             "search": dataclasses.asdict(self.search),
@@ -97,7 +97,7 @@ class Model(Generic[N]):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """The architecture in a model file, whose names, shapes and types are those of its weights."""
+    """The architecture in a model file, which matches the names, shapes and types of the file's weights."""
 
     config: ModelConfig
     layout: Layout
@@ -108,7 +108,7 @@ class Weights(Blueprint):
     """The weights of a model as arrays in float32."""
 
     arrays: Mapping[str, NDArray[np.float32]]
-    """By the name of their first owner."""
+    """By the name of the first owner."""
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         return self.arrays[self.layout.aliases.get(name, name)]
@@ -119,7 +119,7 @@ class Weights(Blueprint):
 
 
 def read_weights(path: str | Path) -> Model[Weights]:
-    """Returns the model of a file, with its weights as arrays. Raises FileError as `load_model` does."""
+    """Returns the model in a file, with its weights as arrays. Raises FileError as `load_model` does."""
     with open_tensors(path, "model") as (file, header):
         checked = check_model(path, file, header)
         arrays = {name: file.get_tensor(name).astype(np.float32, copy=False) for name in checked.model.layout.shapes}
@@ -130,13 +130,13 @@ def read_weights(path: str | Path) -> Model[Weights]:
 
 
 def with_network(model: Model[Any], network: N) -> Model[N]:
-    """Returns the model with another form of its weights."""
+    """Returns the model with `network` as its weights."""
     return Model(**{**vars(model), "model": network})
 
 
 def check_model(path: str | Path, file: TensorFile, header: Mapping[str, Any]) -> Model[Blueprint]:
-    """Returns everything in a model file except its weights, whose names, shapes and types are checked. Raises
-    FileError as `load_model` does."""
+    """Returns everything in a model file except its weights; checks their names, shapes and types. Raises FileError as
+    `load_model` does."""
     names = set(file.keys())
     vocabularies = names & set(VOCABULARIES)
     if vocabularies not in ({JOINT}, {SOURCE, TARGET}):
@@ -157,7 +157,7 @@ def check_model(path: str | Path, file: TensorFile, header: Mapping[str, Any]) -
         ) from None
     shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
     others = {*vocabularies, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
-    if config.is_own:  # `load_model` compares them with the weights of its class
+    if config.is_own:  # `load_model` checks these against their class
         layout = Layout({name: tuple(file.facts(name)[1]) for name in names - others}, header.get("aliases", {}))
     _check_names(path, layout, names - others, header.get("aliases", {}))
     for name, wanted in layout.shapes.items():
@@ -208,8 +208,8 @@ def needs_code(path: str | Path, config: ModelConfig) -> InputError:
 
 
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:
-    """Returns a section of a model's header. Keys that the file's version did not know have their defaults. Raises
-    RecipeError if the section is missing or invalid."""
+    """Returns a section of a model's header. Keys newer than the file have their defaults. Raises RecipeError if the
+    section is missing or invalid."""
     values = header.get(name)
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: the section {name} is missing.")
@@ -218,7 +218,7 @@ def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: 
 
 def check_finite(path: str | Path, name: str, array: NDArray[np.floating]) -> None:
     """Raises FileError unless all numbers of a weight are finite."""
-    if array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):  # both are NaN if one is
+    if array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):  # any NaN makes both NaN
         raise FileError(f"{path}: {name} has values that are not finite (NaN or infinity); use another model file.")
 
 

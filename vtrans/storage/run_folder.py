@@ -1,4 +1,4 @@
-"""Run folders: the names of their files, the lock of a training, and which model of a run is used."""
+"""Run folders: file names, the lock of a training, and the choice of a run's model."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ class ChosenModel(NamedTuple):
 
 
 class RunFolder:
-    """The files that `vtrans train` and `vtrans average` write: recipe.toml, metrics.jsonl, step-*.safetensors, best,
-    last and averaged.safetensors; validation/, the translations of each validation; state/, which only resuming needs;
-    report.html and tensorboard/ if the user asks for them. Raises FileError for a path that is not UTF-8."""
+    """The folder of a run, with the files that `vtrans train` and `vtrans average` write.
+
+    These are recipe.toml, metrics.jsonl, step-*.safetensors, best, last and averaged.safetensors; validation/, with the
+    translations of each validation; state/, which only resuming needs; report.html and tensorboard/ on request. Raises
+    FileError for a path that is not UTF-8."""
 
     def __init__(self, path: str | Path) -> None:
         check_path(path)
@@ -98,8 +100,8 @@ class RunFolder:
                     shutil.rmtree(leftover)
 
     def choose_model(self) -> ChosenModel:
-        """The model of the run to use, and why: the average unless it is older than the last checkpoint, else the
-        best checkpoint, else the last. Raises FileError if there is none."""
+        """Returns the run's model and the reason for the choice: the average unless older than the last checkpoint,
+        else the best checkpoint, else the last one. Raises FileError if there is none."""
         last_step = max(self.steps(), default=0)
         if self.averaged.exists():
             with open_tensors(self.averaged, "model") as (_, header):
@@ -125,8 +127,8 @@ class RunFolder:
 
 
 def run_of(file: Path) -> RunFolder | None:
-    """The run folder in which `file` has a name that `vtrans train` or `vtrans average` writes to, whether the file
-    exists or not; None for any other file."""
+    """Returns the run folder of `file` if `vtrans train` or `vtrans average` writes to this path, else None. The file
+    need not exist."""
     file = Path(os.path.realpath(file))
     for entry in (file, file.parent):
         run = RunFolder(entry.parent)
@@ -138,8 +140,8 @@ def run_of(file: Path) -> RunFolder | None:
 class RunLock(ExitStack):
     """Keeps a second `vtrans train` out of a run folder.
 
-    A crash blocks nothing (`files.locked`). The file stays: if it were removed, two processes could lock two files of
-    the same name.
+    A crash releases the lock (`files.locked`). The lock file is never removed: otherwise two processes could lock two
+    different files of the same name.
     """
 
     def __init__(self, run: RunFolder) -> None:
@@ -147,7 +149,7 @@ class RunLock(ExitStack):
         self.run, self.taken = run, False
 
     def take(self) -> None:
-        """Takes the lock unless this object holds it. Raises InputError if another process does."""
+        """Takes the lock unless this object already holds it. Raises InputError if another process holds it."""
         if self.taken:
             return
         with named_os_errors(self.run.lock):
@@ -181,13 +183,13 @@ def choose_model(path: str | Path) -> ChosenModel:
 
 
 def names_model(path: Path) -> bool:
-    """Returns whether a path where a document may be named is a model: a run folder with a model, a model file, or the
-    name of a model that ships with vtrans, unless there is such a file."""
+    """Returns whether `path`, which may also be a document, is a model: a run folder with a model, a model file, or the
+    name of a model that ships with vtrans if there is no file of this name."""
     if path.is_dir():
         return any((path / f"{name}.safetensors").exists() for name in ("averaged", "best", "last"))
     return path.suffix == ".safetensors" or (not path.exists() and str(path) in shipped_models())
 
 
 def shipped_models() -> dict[str, Path]:
-    """Returns the files of the models that ship with vtrans, by name. Each is in a folder of the recipes."""
+    """Returns the files of the models that ship with vtrans, by name. Each is in a subfolder of the recipes."""
     return {file.stem: file for file in sorted(shipped().glob("*/*.safetensors"))}

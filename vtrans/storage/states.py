@@ -1,4 +1,4 @@
-"""Training states: what resuming needs besides the model file.
+"""Training states: the data needed to resume besides the model file.
 
 A state is one file (tensors.py): the optimizer's tensors, and the progress of the run in the header.
 """
@@ -22,8 +22,8 @@ RAW = "weight"  # the parameter itself, see state_of
 def state_of(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter], *, with_weights: bool = False
 ) -> dict[str, Tensor]:
-    """The tensors of a training state by parameter and part, `name:part`: the optimizer's and, if the model file has
-    the moving average instead, the trained weights."""
+    """The tensors of a training state by `name:part` of a parameter: the optimizer's and, `with_weights`, the trained
+    weights, for a model file with the moving average."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         if with_weights:
@@ -47,8 +47,8 @@ def read_progress(path: Path) -> dict[str, Any]:
 def read_state(
     path: Path, model: torch.nn.Module, part_of: Callable[[Tensor], Tensor] = lambda whole: whole
 ) -> dict[str, dict[str, Tensor]]:
-    """The tensors of a state file by parameter and part, each reduced to `part_of` it. Raises FileError if the file
-    belongs to other parameters than those of the model."""
+    """The tensors of a state file by parameter and part, each passed through `part_of`. Raises FileError unless the
+    file belongs to the parameters of the model."""
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     state: dict[str, dict[str, Tensor]] = {name: {} for name in shapes}
     with open_tensors(path, "state", "pt") as (file, _):

@@ -1,7 +1,7 @@
 """safetensors files with a JSON header and checksums: models and training states.
 
-The header is the one metadata key `vtrans`, JSON with sorted keys. It names the format, the `kind` of the file ("model"
-or "state") and, under "crc32", the checksums of the header itself and of every tensor.
+The header is JSON with sorted keys, under the only metadata key, `vtrans`. It names the format, the `kind` of the file
+("model" or "state") and, under "crc32", the checksums of the header itself and of every tensor.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ FORMAT = 2
 CHECKSUMS = "crc32"
 Framework = Literal["np", "pt"]
 """The library that reads the tensors of a file: NumPy or torch."""
-# The most bytes of a header. A state of 2,000 layers has 26 MB; parsing 100 MB of JSON may take 2.6 GB of memory.
+# Maximum header size, in bytes. A state of 2,000 layers has 26 MB; parsing 100 MB of JSON may take 2.6 GB of memory.
 MOST_HEADER = 1 << 25
 _COPY_AGAIN = "copy the file again, or make it again"
 
 
 class TensorFile:
-    """The tensors of an open file. Reading one raises FileError unless it has its checksum, if there are any."""
+    """The tensors of an open file. Reading one raises FileError if it does not match its checksum."""
 
     def __init__(self, path: Path, file: Any, checksums: Mapping[str, str] | None = None) -> None:
         self.path, self._file, self._checksums = path, file, checksums
@@ -40,12 +40,12 @@ class TensorFile:
         return list(self._file.keys())
 
     def facts(self, name: str) -> tuple[str, list[int]]:
-        """The type of a tensor, as safetensors names it, and its shape, without reading it."""
+        """Returns the safetensors type name and the shape of a tensor without reading it."""
         part = self._file.get_slice(name)
         return str(part.get_dtype()), list(part.get_shape())
 
     def get_tensor(self, name: str) -> Any:
-        """Returns a tensor of NumPy or torch, as the file was opened."""
+        """Returns a tensor, in the framework in which the file was opened."""
         try:
             tensor = self._file.get_tensor(name)
         except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
@@ -56,7 +56,7 @@ class TensorFile:
 
 
 def mapped(path: Path, framework: Framework = "np") -> Any:
-    """Returns the memory-mapped file that safetensors opens. Raises FileError for a missing or damaged file."""
+    """Opens a file memory-mapped with safetensors. Raises FileError for a missing or damaged file."""
     check_path(path)
     if not path.is_file():
         raise no_file(path)
@@ -79,10 +79,10 @@ def mapped(path: Path, framework: Framework = "np") -> Any:
 def open_tensors(
     path: str | Path, kind: str, framework: Framework = "np"
 ) -> Iterator[tuple[TensorFile, dict[str, Any]]]:
-    """A memory-mapped file and its header without the checksums.
+    """Opens a file memory-mapped, and yields its tensors and its header without the checksums.
 
-    The header of a "model" has a valid `training`, that of a "state" has a `progress`. Raises FileError for a missing
-    or damaged file and one of another kind.
+    The header of a "model" has a valid `training`, and the header of a "state" has `progress`. Raises FileError for a
+    missing or damaged file, or one of another kind.
     """
     path = Path(path)
     with mapped(path, framework) as file:
@@ -92,7 +92,7 @@ def open_tensors(
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, Any]) -> None:
-    """Writes a file of tensors with this header and checksums. Raises what `files.unwritable` returns."""
+    """Writes a tensor file with this header and checksums. Raises what `files.unwritable` returns."""
     sums = {name: checksum(tensor) for name, tensor in tensors.items()}
     text = header_text({**header, CHECKSUMS: {"header": header_checksum(header), "tensors": sums}})
     with replaced(path, "model") as temporary, named_os_errors(path):
@@ -117,7 +117,7 @@ def header_checksum(header: Mapping[str, Any]) -> str:
 
 
 def checksum(tensor: Any) -> str:
-    """The CRC-32, in hexadecimal, of a tensor's type, as torch names it, its shape and its values."""
+    """The CRC-32, in hexadecimal, of a tensor's torch type name, shape and values."""
     dtype = f"torch.{tensor.dtype.name}" if isinstance(tensor, np.ndarray) else str(tensor.dtype)
     kind, values = zlib.crc32(f"{dtype} {list(tensor.shape)}".encode()), b""
     if 0 not in tensor.shape:
@@ -131,7 +131,7 @@ def checksum(tensor: Any) -> str:
 
 
 def header_text(header: Mapping[str, Any]) -> str:
-    """Returns a header as it is written."""
+    """Returns the header's JSON, as written to the file."""
     return json.dumps(header, sort_keys=True, ensure_ascii=False)
 
 
@@ -146,7 +146,7 @@ def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dic
                 f"{path} has the format {header.get('format')}, but this version reads {FORMAT}; use the version of "
                 "vtrans that wrote it."
             )
-        header_text(header).encode()  # half of a surrogate pair could be neither printed nor written
+        header_text(header).encode()  # a lone surrogate can be neither printed nor written
         sums = header.pop(CHECKSUMS, None)
         tensors = sums.get("tensors") if isinstance(sums, dict) else None
         if not isinstance(tensors, dict) or sums != {"header": header_checksum(header), "tensors": tensors}:
@@ -161,7 +161,7 @@ def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dic
 
 
 def check_training(path: Path, training: Any) -> dict[str, Any]:
-    """A header's record of how the model was made. Raises FileError for one that vtrans does not write."""
+    """Returns a header's `training` record. Raises FileError for a record that vtrans never writes."""
     if not isinstance(training, dict):
         raise FileError(f"{path} is not a complete model of vtrans: its training must be a JSON object.")
     for key, value in training.items():
