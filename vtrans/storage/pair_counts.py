@@ -1,4 +1,4 @@
-"""Counts of a language pair's habits in the training text, and rules derived from them.
+"""Counts of a language pair's conventions in the training text, and rules derived from them.
 
 data/preparation/counting.py counts. The report of a data folder and the header of a model file store the counts.
 """
@@ -35,7 +35,7 @@ class NumberMarks(NamedTuple):
 
     decimal: str | None
     group: str | None
-    minimum: int | None  # of digits before the first group mark: 1 for `1,234`; 2 for `1234` and `12,345`
+    minimum: int | None  # digits before the first group mark: 1 for `1,234`; 2 for `1234` and `12,345`
     zero: str | None  # the digit zero: `0`, or another script's
 
 

@@ -87,7 +87,7 @@ class RunFolder:
                 shutil.copyfile(file, temporary)
 
     def prune(self, keep: Collection[int], state_step: int) -> None:
-        """Removes the states except that of `state_step`, the checkpoints not in `keep`, and files left by a crash."""
+        """Removes all states except `state_step`, all checkpoints not in `keep`, and files left by a crash."""
         for step in self.state_steps():
             if step != state_step:
                 self.state_file(step).unlink()

@@ -36,8 +36,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Yields a temporary path to write to, which is flushed to disk and renamed to `path` when the context ends.
 
     If the context raises, the temporary file is removed and `path` is unchanged. A link is replaced; `replaced` follows
-    it. The file is in a temporary folder of its own next to `path`: safetensors creates further temporary files beside
-    it, and a killed process leaves all of them in that one folder. Raises what `unwritable` returns.
+    it. The file is alone in a temporary folder next to `path`: safetensors creates further temporary files there, so a
+    killed process leaves all of them in one folder. Raises what `unwritable` returns.
     """
     # A process id is not unique: processes in several containers, or on several hosts, may write to the folder.
     folder = path.with_name(f".{path.name}.{secrets.randbits(63)}.tmp")

@@ -22,7 +22,7 @@ from vtrans.translate.confidence import Calibration, Logistic, hashes, sentence_
 from vtrans.translate.translation import Translation
 
 RIGHT = 60.0  # minimum chrF of a sentence that counts as right
-FEWEST_SENTENCES = 200  # that a calibration needs
+FEWEST_SENTENCES = 200  # minimum for a calibration
 FOLDS = 5
 BINS = 10
 STEPS = 50  # of Newton's method, which needs about ten

@@ -89,7 +89,7 @@ class Inspection:
 
     @property
     def parameters_without_sharing(self) -> int:
-        """The number of parameters if every part had weights of its own."""
+        """The number of parameters if no weights were shared."""
         return self.parameters + sum(weights.saved for weights in weights_in(self.loaded.model))
 
     @property

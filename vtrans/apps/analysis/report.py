@@ -48,7 +48,7 @@ CURVES = (
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """The content of a report besides the records of the runs."""
+    """Optional content of a report, in addition to the records of the runs."""
 
     sentences: int = 3
     """The number of validation sentences whose translations are shown over the training."""
