@@ -1,1 +1,1 @@
-"""The HTTP service: LibreTranslate's interface over models of vtrans. An optional extra; no module imports torch."""
+"""The server: the APIs of LibreTranslate and DeepL over vtrans models. An optional extra; no module imports torch."""

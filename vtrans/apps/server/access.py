@@ -1,4 +1,4 @@
-"""From where the server may be used: pages of other sites, proxies in front of it, and its address in public."""
+"""Access control: web pages of other sites, trusted proxies, and the hosts that the server answers for."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(:[0-9]*)?")  # a Host header
 class Access:
     """Who may send requests.
 
-    `cors` are the origins of web pages that may, or `*` for all. Addresses of clients are read from X-Forwarded-For
-    only if a `trusted_proxy` sends it. `host` is where the server listens. If that is a loopback address, or if there
-    are `allowed_hosts`, requests must name one of these, a loopback host or the host of `public_url`. Raises InputError
-    for a value that cannot work.
+    `cors` lists the web origins whose pages may, or `*` for all. Client addresses are read from X-Forwarded-For only if
+    a `trusted_proxy` sends it. `host` is the address to listen on. If it is a loopback address, or if there are
+    `allowed_hosts`, the Host header must name an allowed host, a loopback host or the host of `public_url`. Raises
+    InputError for an invalid value.
     """
 
     keys: Keys | None = None
@@ -64,7 +64,7 @@ class Access:
                 )
 
     def serves_host(self, header: str) -> bool:
-        """Returns whether a request with this Host header is answered. All browsers send one; monitors may not."""
+        """Returns whether to answer a request with this Host header. It may be empty: monitors may not send one."""
         if not header or not (is_loopback(self.host) or self.allowed_hosts):
             return True
         name = _name(header)
@@ -72,8 +72,8 @@ class Access:
         return is_loopback(name) or name in (public, *map(str.lower, self.allowed_hosts))
 
     def allows_origin(self, headers: Mapping[str, str]) -> bool:
-        """Returns whether a request with these headers may change something. Pages may whose origin is one of `cors` or
-        the server's own, which the Host header or `public_url` names. Programs other than browsers name no origin."""
+        """Returns whether a request with these headers may change stored data. A page may if its origin is in `cors` or
+        is the server's own (the Host header or `public_url`). Programs other than browsers may; they send no origin."""
         origin = headers.get("origin")
         if origin is None or origin in self.cors or "*" in self.cors:
             return True
@@ -81,7 +81,7 @@ class Access:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether a host is this machine for all programs on it."""
+    """Returns whether a host is a loopback name or address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -95,7 +95,7 @@ def _name(header: str) -> str:
 
 
 def _origin(text: str) -> str | None:
-    """Returns the origin that a text probably means, if that can be said."""
+    """Returns the origin that a text probably means, or None if it names no host."""
     try:
         parts = urlsplit(text if "://" in text else f"https://{text}")
         port, host = parts.port, (parts.hostname or "").encode("idna").decode()
@@ -113,8 +113,8 @@ def url_at(host: str, port: int) -> str:
 
 
 def guarded(app: ASGIApp, access: Access) -> ASGIApp:
-    """Refuses requests for hosts that the server must not answer for, and tells browsers to trust the type of each
-    answer, so that they never run a translated text as a script.
+    """Returns an application that refuses requests for hosts that are not served, and that stops browsers from guessing
+    the type of an answer, so that they never run a translated text as a script.
 
     A page of another site whose name resolves to this machine (DNS rebinding) could otherwise use the server as if it
     were its own.

@@ -35,7 +35,7 @@ def make_app(
     warn: Warn = lambda text: None,
     version: str = "",
 ) -> Starlette:
-    """Returns the application, with everything loaded that its requests need."""
+    """Returns the application. Loads the language detector now, so that no request waits for it."""
     detector()
     handler = RequestHandler(service, limits, access, warn)
     kept = Database(service.memory.path if service.memory is not None else None, durable=False)
@@ -71,5 +71,5 @@ def make_app(
         routes=routes, middleware=middleware, exception_handlers={HTTPException: refused}, lifespan=lifespan
     )
     app.state.description = description(endpoints, version, limits)
-    app.router.redirect_slashes = False  # a redirection would lead to the host that the client names
+    app.router.redirect_slashes = False  # a redirect would go to the host that the client names
     return app

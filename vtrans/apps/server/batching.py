@@ -25,18 +25,18 @@ from vtrans.translate.steps.line import Line
 from vtrans.translate.wording.glossary import Glossary
 
 WINDOW = 64  # lines per batch: larger batches are hardly faster per line, and wait longer for the slowest line
-CHARACTERS = 8000  # a batch takes no more lines after so many characters, so that others do not wait for it long
-LONG_LINE = 1000  # a line of more characters is long
+CHARACTERS = 8000  # a batch takes no more lines after this many characters, so that others do not wait long for it
+LONG_LINE = 1000  # a line with more characters is long
 GATHER = 0.003  # seconds that a first line waits for others
 
 SearchSettings = tuple[tuple[str, Any], ...]
-"""Settings that replace the model's, as pairs of name and value."""
+"""(name, value) pairs that override the model's search settings."""
 
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """Options of a request, which apply to each of its lines. `alignments` and `confidence` add word alignments and the
-    confidence of words. Only lines of requests with equal options are translated together."""
+    """Options of a request, which apply to all of its lines. `alignments` and `confidence` add word alignments and word
+    confidences. Only requests with equal options share a batch."""
 
     nbest: int = 1
     alignments: bool = False
@@ -47,8 +47,8 @@ class RequestOptions:
 
 
 Translate = Callable[[Sequence[Line], RequestOptions, "Batch"], Sequence[Sequence[Translated]]]
-"""Returns the translations of lines. It may call the last argument with a line's translations as soon as it has them,
-and raise any exception once the batch is abandoned."""
+"""Returns the translations of each line, best first. It may call the batch with a line's translations as soon as it has
+them, and raise any exception once the batch is abandoned."""
 
 
 @dataclass
@@ -96,16 +96,16 @@ class Batch:
     long: bool = False
 
     def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
-        """Takes the translations of line `k`."""
+        """Adds the translations of line `k` of the batch to its request."""
         request, i = self.lines[k]
         request.add(i, translations)
 
     def abandoned(self) -> bool:
-        """Returns whether no client still waits for a line."""
+        """Returns whether no request still needs a line of the batch."""
         return not any(request.wants(i) for request, i in self.lines)
 
     def translate(self, translate: Translate) -> None:
-        """Translates the lines. If that fails, the lines of each request are translated separately."""
+        """Translates the lines. If that fails, retries each request separately, so that only the faulty one fails."""
         try:
             options = self.lines[0][0].options
             for k, translations in enumerate(translate([request.lines[i] for request, i in self.lines], options, self)):
@@ -173,7 +173,7 @@ class Worker:
         """Returns the translations of lines that are not blank. If it is cancelled, waiting lines are dropped, and
         a batch in which no other request needs a line is abandoned.
 
-        Raises what the model raises.
+        Raises the model's errors, and VtransError if the worker is closed.
         """
         if not lines:
             return []
@@ -202,11 +202,11 @@ class Worker:
 
     @property
     def seconds_per_line(self) -> float:
-        """The time until the next line is done while all slots are in use."""
+        """Average seconds per line while all slots are in use; 0 before the first line."""
         return self.counts.seconds / self.counts.lines / self._slots.number if self.counts.lines else 0.0
 
     def close(self) -> None:
-        """Ends the threads after the lines that wait."""
+        """Translates the waiting lines, then ends the threads."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -225,8 +225,8 @@ class Worker:
                 self.counts.batches += 1
 
     def _next(self) -> Batch | None:
-        """Waits for lines, a moment for more of them, and for a slot. Returns None once the worker is closed and no
-        lines are left."""
+        """Waits for lines, briefly for more lines, and for a slot. Returns the next batch, or None once the worker is
+        closed and no lines are left."""
         with self._changed:
             while self._requests or not self._closed:
                 if not self._requests:
@@ -244,7 +244,7 @@ class Worker:
             return None
 
     def _take(self, long: bool, most: int) -> Batch:
-        """Returns up to `most` of the waiting lines, all with the same options, in turns of one from each request."""
+        """Returns up to `most` waiting lines with the same options, taking one line per request in turn."""
         requests = [request for request in self._requests if request.left[long]]
         turns = deque(request for request in requests if request.options == requests[0].options)
         batch, size = Batch([], long), 0
@@ -255,7 +255,7 @@ class Worker:
             size += len(request.lines[i].text)
             if request.left[long]:
                 turns.append(request)
-        # The requests that had no turn are the first ones next time.
+        # Requests that had no turn come first next time.
         had = dict.fromkeys(request for request, _ in batch.lines)
         order = [*(request for request in self._requests if request not in had), *had]
         self._requests = [request for request in order if request.waiting]

@@ -1,4 +1,4 @@
-"""Work in threads, in which each client has one call at a time, so that its documents do not hold up others."""
+"""Calls in threads, one at a time per client, so that one client's documents do not delay the other clients."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 CLIENT = ContextVar("CLIENT", default="")
-"""Whose request is answered."""
+"""The client whose request is being answered."""
 
-RUNNING = BoundedSemaphore(16)  # threads that compute at a time
+RUNNING = BoundedSemaphore(16)  # maximum number of concurrent calls
 _TURNS: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 
 T = TypeVar("T")
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Returns the result of a call in a thread, once no other call of the client runs. If it is cancelled, a call that
-    has begun keeps the client's turn until it ends, but the process does not wait for it."""
+    """Runs a call in a thread once the client's earlier calls have ended, and returns its result. If cancelled, a call
+    that has begun keeps the client's turn until it ends, but does not keep the process alive."""
     loop = asyncio.get_running_loop()
     turn = _TURNS.setdefault((loop, CLIENT.get()), asyncio.Lock())
     await turn.acquire()

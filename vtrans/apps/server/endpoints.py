@@ -1,4 +1,4 @@
-"""Endpoints, and their description in OpenAPI, which is made from the types of the functions that answer."""
+"""Endpoints, and their OpenAPI description, which is derived from the type hints of the functions that answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vtrans.apps.server.requests import FORM, JSON, MULTIPART, Fields
 
 @dataclass(frozen=True)
 class Call:
-    """A request that was admitted: whom limits count, and the owner of what it stores."""
+    """An admitted request: its fields, its size in bytes, the client to limit, and the owner of the data it stores."""
 
     request: Request
     fields: dict[str, Any]
@@ -31,7 +31,7 @@ class Call:
 
     @property
     def id(self) -> str:
-        """The name in the path of what is asked for."""
+        """The `id` in the path of the request."""
         return str(self.request.path_params["id"])
 
 
@@ -39,9 +39,9 @@ class Call:
 class Endpoint:
     """A method and path, and the function that answers.
 
-    `answer` gets a Call, and its `asked` fields if it has a parameter of this name; it runs in a thread unless it is a
-    coroutine. The first line of its docstring is the summary. If `large`, a request may be as large as a file. An
-    `open` endpoint gets the Request, whoever has sent it.
+    `answer` receives a Call, and the checked fields if it has a parameter `asked`. It runs in a thread unless it is a
+    coroutine function. The first line of its docstring is the summary. If `large`, a request may be as large as a file.
+    An `open` endpoint needs no key; its `answer` receives the Request.
     """
 
     method: str
@@ -57,7 +57,7 @@ class Endpoint:
 
     @property
     def asks(self) -> type[Fields] | None:
-        """The schema of a request."""
+        """The schema of the request's fields, or None."""
         return self.types.get("asked")
 
     @property
@@ -67,7 +67,7 @@ class Endpoint:
         return None if returned in (Response, type(None)) else returned
 
     def response(self, answer: Any) -> Response:
-        """Returns the response with an answer, whose parts that are None are left out."""
+        """Returns an answer as a response. Its JSON omits fields that are None."""
         if isinstance(answer, Response):
             return answer
         if answer is None:
@@ -76,7 +76,7 @@ class Endpoint:
 
 
 def description(endpoints: Sequence[Endpoint], version: str, limits: Limits) -> dict[str, Any]:
-    """Returns the description of the endpoints, in OpenAPI 3.1."""
+    """Returns the OpenAPI 3.1 description of the endpoints."""
     kinds = {(endpoint, "asks"): endpoint.asks for endpoint in endpoints}
     kinds |= {(endpoint, "answers"): endpoint.schema for endpoint in endpoints}
     schemas, parts = TypeAdapter.json_schemas(
@@ -100,7 +100,7 @@ def description(endpoints: Sequence[Endpoint], version: str, limits: Limits) -> 
 
 
 def _object(name: str) -> dict[str, Any]:
-    """Returns the schema of an object with one text."""
+    """Returns the schema of an object with one string."""
     return {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
 
 
@@ -122,7 +122,7 @@ def _parameters(endpoint: Endpoint, asks: dict[str, Any], fields: dict[str, Any]
 
 
 def _responses(endpoint: Endpoint, answers: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns the answers of an endpoint by their status."""
+    """Returns the OpenAPI responses of an endpoint by status."""
     answer: dict[str, Any] = {"description": "The answer."}
     if answers is not None:
         answer["content"] = {JSON: {"schema": answers}}

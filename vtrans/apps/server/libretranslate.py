@@ -1,4 +1,4 @@
-"""LibreTranslate's interface: what requests may have, what is answered, and the endpoints."""
+"""LibreTranslate's API: the fields of requests and answers, and the endpoints."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from vtrans.translate.wording.glossary import Glossary, pair_of
 
 GLOSSARY_TERMS, GLOSSARY_CHARACTERS = 1000, 200  # of a request, and of a term or a translation
 SEARCH_KEYS = {name: key for name, key in keys_of(SearchConfig).items() if key.request is not None}
-"""The search settings that a request may have."""
+"""The search settings that a request may override."""
 
 
 def _setting(key: Key) -> Any:
-    """Returns the type of a search setting, with the bounds for requests. Without it, the model's setting holds."""
+    """Returns the type and field of a search setting, with the bounds for requests; None keeps the model's setting."""
     most = key.request or 0
     if key.choices:
         kind: Any = Literal[*key.choices]
     elif key.kind is list:
-        one = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)  # of a form
+        one = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)  # from a form
         kind = Annotated[tuple[Text, ...], Field(max_length=int(most), fail_fast=True), one]
     elif key.kind is bool:
         kind = bool
@@ -64,7 +64,7 @@ class Asked(create_model("Searched", __base__=Keyed, **{n: _setting(key) for n, 
 
     @property
     def search(self) -> SearchSettings:
-        """The settings that replace those of the model."""
+        """The settings that override the model's."""
         return tuple((name, value) for name in SEARCH_KEYS if (value := getattr(self, name)) is not None)
 
 
@@ -165,7 +165,7 @@ class Health(BaseModel):
 
 
 class LibreTranslate:
-    """The endpoints."""
+    """LibreTranslate's endpoints."""
 
     def __init__(self, service: Service, limits: Limits, access: Access, usage: Usage) -> None:
         self.service, self.limits, self.access = service, limits, access

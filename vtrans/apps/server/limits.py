@@ -1,4 +1,4 @@
-"""Limits of requests: their sizes, their number per minute, API keys, and the characters of a month."""
+"""Limits: request sizes, requests per minute, API keys, and characters per month."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vtrans.config.keys import number
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import reason
 
-REMEMBERED = 10_000  # clients; those that have not used up anything are forgotten first
+REMEMBERED = 10_000  # clients; those with all requests restored are forgotten first
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Limits:
 
     @property
     def body_bytes(self) -> int:
-        """The largest body of a request without a file. In JSON and in a form, a character takes up to 12 bytes."""
+        """The maximum body size without a file, in bytes. In JSON and in a form, a character takes up to 12 bytes."""
         return 12 * self.characters + 100 * self.texts + 10_000
 
     def check(self, texts: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ class RateLimit:
     def seconds(self, client: str) -> float:
         """Returns the seconds until this client may send a request. There must be a limit."""
         now = self._clock()
-        used = max(self._restored.get(client, now) - now, 0.0)  # as the seconds that it takes to get them again
+        used = max(self._restored.get(client, now) - now, 0.0)  # seconds until all requests are restored
         return max(0.0, round(used + 60 / self.per_minute - 60, 6))
 
 
@@ -126,7 +126,7 @@ class Keys:
             raise InputError(f"{path} has no API key; write one per line.")
 
     def owner(self, key: str) -> str | None:
-        """Returns the name of what belongs to a key, or None for a wrong one. The time depends on neither."""
+        """Returns the owner that a key names, or None for a wrong key. Compares in constant time."""
         given, found = _digest(key), False
         for digest in self._digests:
             found |= hmac.compare_digest(digest, given)
@@ -138,19 +138,19 @@ def _digest(key: str) -> bytes:
 
 
 class Usage:
-    """Counts characters in a file, and refuses requests above a limit per month; 0 means no limit. `warn` is called
-    when something cannot be counted."""
+    """Counts each owner's characters in a file, and refuses requests above `limit` characters per month; 0 means no
+    limit. `warn` is called when a count cannot be stored."""
 
     def __init__(self, file: Database, limit: int, warn: Callable[[str], None] = lambda text: None) -> None:
         self._file, self.limit, self._warn = file, limit, warn
 
     def count(self, owner: str) -> int:
-        """Returns the number of characters in this month."""
+        """Returns an owner's number of characters this month."""
         query = "SELECT CAST(number AS TEXT) FROM characters WHERE owner = ? AND month = ?"
         return sum(int(number) for (number,) in self._file.rows(query, owner, _month()))
 
     def check(self, owner: str, texts: Sequence[str]) -> int:
-        """Returns the number of characters of texts. Raises a Refusal if an owner must not translate so many more."""
+        """Returns the number of characters in texts. Raises a Refusal if they exceed what is left to the owner."""
         size = sum(map(len, texts))
         if self.limit and (used := self.count(owner)) + size > self.limit:
             raise Refusal(
@@ -162,8 +162,8 @@ class Usage:
 
     @contextmanager
     def counted(self, owner: str, texts: Sequence[str]) -> Iterator[None]:
-        """Checks texts, and counts them once the block has translated them. If the disk is full, they are translated
-        nonetheless."""
+        """Checks texts, and counts them once the block has translated them. If the count cannot be stored, as on a full
+        disk, it only warns."""
         size = self.check(owner, texts)
         yield
         statement = (

@@ -1,4 +1,4 @@
-"""Figures of the service in Prometheus' text format. They hold no text of a request and no address."""
+"""Metrics of the service in Prometheus' text format. They contain no text of a request and no address."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Metrics:
         self._seconds: Counter[str] = Counter()  # a histogram
 
     def answered(self, path: str, status: int, seconds: float) -> None:
+        """Counts a request that took this time."""
         self._answers[f'{{path="{path}",status="{status}"}}'] += 1
         for bound in BOUNDS:
             self._seconds[f'_bucket{{path="{path}",le="{bound}"}}'] += seconds <= float(bound)

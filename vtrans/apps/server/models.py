@@ -1,4 +1,4 @@
-"""The models of a service: each translates in copies of this process on a CPU, or else in this process."""
+"""The models of a service. On a CPU they translate in copies of this process, otherwise in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vtrans.translate.translator import Translator
 from vtrans.translate.wording.glossary import Glossary
 
 ADVICE = "another one takes its place; if it happens again, choose fewer processes"
-REMEMBERED = 64  # translators with search settings of requests
+REMEMBERED = 64  # translators with overridden search settings
 
 
 BatchRequest = tuple[Languages, Sequence[Line], RequestOptions]
@@ -37,8 +37,8 @@ def workers_for(
     warn: Callable[[str], None],
     calibrations: Mapping[Languages, Calibration] | None = None,
 ) -> Iterator[dict[Languages, Worker]]:
-    """Yields a worker for each model, some of which have glossaries and calibrations. `warn` is called when a copy
-    dies; another copy then translates its lines, once.
+    """Yields a worker for each model; glossaries and calibrations are optional per model. `warn` is called when a copy
+    dies; its lines are then retried once in another copy.
 
     All models on the CPU share the copies, and so the processors. Enter the block before this process starts
     other threads.
@@ -47,7 +47,7 @@ def workers_for(
     numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
 
     def answer(request: BatchRequest, tell: Tell) -> list[Nbest]:
-        """Answers in a copy."""
+        """Answers a request in a copy of this process."""
         set_threads(division.threads)
         return translated(request, lambda i, nbest: tell((i, nbest)))
 
@@ -88,7 +88,7 @@ def workers_for(
 
 @dataclass(frozen=True)
 class _Requested:
-    """The translators for requests, by their languages and search settings."""
+    """Translators for requests, by language pair and search settings."""
 
     translators: Mapping[Languages, Translator]
     glossaries: Mapping[Languages, Glossary]
@@ -96,7 +96,7 @@ class _Requested:
     others: dict[tuple[Translator, SearchSettings], Translator] = field(default_factory=dict)
 
     def options(self, pair: Languages, options: RequestOptions) -> tuple[Translator, TranslateOptions]:
-        """Returns the translator of a request, and its options. The terms of a request come before those of the model's
+        """Returns the translator of a request, and its options. A request's terms take precedence over the model's
         glossary. Raises InputError for a request with confidence if the model has no calibration."""
         calibration = self.calibrations.get(pair) if options.confidence else None
         if options.confidence and calibration is None:
@@ -118,7 +118,7 @@ class _Requested:
         )
 
     def check(self, pair: Languages, options: RequestOptions) -> None:
-        """Raises InputError for options that the model of this pair cannot follow."""
+        """Raises InputError for options that the model of this pair does not support."""
         translator, chosen = self.options(pair, options)
         translator.check(chosen)
         reason = translator.search.contradicts_phrases("protected text")
@@ -139,5 +139,5 @@ class _Requested:
 
 
 def _nbest(translations: Sequence[Translation]) -> Nbest:
-    """Returns what a request needs of translations; a copy sends little else back."""
+    """Returns only the parts of translations that a request needs, so that copies send little back."""
     return [Translated(t.text, t.alignment, t.word_confidences) for t in translations]

@@ -1,4 +1,4 @@
-"""Requests that are refused, and what their clients get. `vtrans --help` imports this module, so it needs no extra."""
+"""Refused requests and their error responses. `vtrans --help` imports this module, so it needs no extra."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Refusal(Exception):
         self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
 
     def response(self, path: str) -> JSONResponse:
-        """Returns what a client of this path gets."""
+        """Returns the error response in the format of the path's API."""
         from starlette.responses import JSONResponse
 
         return JSONResponse({"message" if is_deepl(path) else "error": self.sentence}, self.status, self.headers)

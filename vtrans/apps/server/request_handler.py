@@ -1,4 +1,4 @@
-"""Answers requests: those that arrive, have a valid key, and are within limits; and with an error if it fails."""
+"""Admits requests that arrive in time, have a valid key and are within limits, and answers them or reports an error."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from vtrans.apps.server.service import Service
 from vtrans.system.errors import DocumentError, DocumentSizeError
 
 Warn = Callable[[str], None]
-UNFINISHED = 64  # requests of one client that are arriving
+UNFINISHED = 64  # maximum number of arriving requests per client
 LARGE = 50_000  # bytes of a request that is read and checked in a thread: a form of many fields takes seconds
-WRONG_KEYS = 10  # of one client, at once and again per minute
+WRONG_KEYS = 10  # per client: at once, and as many again per minute
 
 
 class Admission:
     """Reads requests and refuses those that must not be answered.
 
-    A request that has not arrived, or has no valid key, takes nothing from other clients.
+    A request that has not arrived, or has no valid key, does not count towards limits that clients share.
     """
 
     def __init__(self, limits: Limits, access: Access) -> None:
         self._limits, self._access = limits, access
-        # The time limits of the requests of each client that are arriving, the oldest first.
+        # The timeouts of each client's arriving requests, the oldest first.
         self._arriving: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)
         self._rate = RateLimit(limits.per_minute)
         self._wrong_keys = RateLimit(WRONG_KEYS)
 
     async def read(self, request: Request, limit: int) -> Call:
-        """Returns a request with at most `limit` bytes. Limits count its API key if it must have one, otherwise its
+        """Reads a request of at most `limit` bytes. Its client is its API key if keys are required, otherwise its
         address. Raises a Refusal unless it arrives in time and has a valid key."""
         client, owner = client_of(request), ""
         body = await self._body(request, client, limit)
@@ -71,8 +71,8 @@ class Admission:
         return Call(request, fields, len(body), client, owner)
 
     async def _body(self, request: Request, client: str, limit: int) -> bytes:
-        """Returns the body of a request, which must arrive in time. One request too many of a client replaces its
-        oldest one, so that a program that opens connections and sends nothing cannot lock out others at its address."""
+        """Returns the body of a request. Raises a Refusal if it arrives too late. A request beyond UNFINISHED cancels
+        the client's oldest one, so that a program that only opens connections cannot lock out others at its address."""
         timeout = asyncio.timeout(self._limits.body_seconds)
         try:
             async with timeout:
@@ -102,8 +102,8 @@ class Admission:
             raise Refusal(429, sentence, retry_after(seconds))
 
     def _owner(self, keys: Keys, client: str, key: str) -> str:
-        """Returns the owner that a valid key names. A client that has sent many wrong keys must wait before another one
-        is compared, so that it cannot guess one."""
+        """Returns the owner that a valid key names. After WRONG_KEYS wrong keys, a client must wait before its next key
+        is compared, so that it cannot guess one. Raises a Refusal for a missing or wrong key."""
         if not key:
             raise Refusal(403, "The API key is missing.")
         if seconds := self._wrong_keys.seconds(client):
@@ -117,8 +117,8 @@ class Admission:
 
 
 def client_of(request: Request) -> str:
-    """Returns whom limits count: the address of a client, or the first 64 bits of an IPv6 address, as whoever has one
-    has all addresses that begin like it. A trusted proxy has named the client."""
+    """Returns the client that limits count: an IPv4 address, or the first 64 bits of an IPv6 address, because a
+    subscriber usually holds the whole /64 network. Behind a trusted proxy, the proxy names the address."""
     host = request.client.host if request.client else ""
     try:
         address = ipaddress.IPv6Address(host)
@@ -144,7 +144,7 @@ class RequestHandler:
                     answer = await (endpoint.answer(request) if endpoint.open else self._admitted(endpoint, request))
                 response = endpoint.response(answer)
             except ClientDisconnect:
-                response = Response(status_code=499)  # nobody reads it
+                response = Response(status_code=499)  # the client has gone
             except Exception as error:
                 response = self.refusal(error, timed_out=timeout.expired()).response(request.url.path)
             self.metrics.answered(endpoint.path, response.status_code, time.monotonic() - began)
@@ -153,8 +153,8 @@ class RequestHandler:
         return Route(endpoint.path, answer, methods=[endpoint.method])
 
     async def _admitted(self, endpoint: Endpoint, request: Request) -> Any:
-        """Returns the answer to a request that may be answered. The limit of concurrent requests counts only those that
-        have arrived and have a valid key."""
+        """Admits a request and returns its answer. The limit on concurrent requests counts only requests that have
+        arrived and have a valid key."""
         most = self.limits.file_bytes + FORM_BYTES if endpoint.large else self.limits.body_bytes
         call = await self._admission.read(request, most)
         if self.metrics.answering >= self.limits.requests:
@@ -181,7 +181,7 @@ class RequestHandler:
             self.metrics.answering -= 1
 
     def refusal(self, error: Exception, *, timed_out: bool) -> Refusal:
-        """Returns what a client is told about an exception."""
+        """Returns the refusal that tells a client about an exception."""
         if isinstance(error, Refusal):
             return error
         if isinstance(error, DocumentError):
@@ -192,13 +192,13 @@ class RequestHandler:
         return Refusal(500, "The server failed to answer; try again, or tell its operator.")
 
     def seconds(self) -> int:
-        """Returns about how long it takes until the lines that wait now are translated."""
+        """Returns the estimated seconds until the waiting lines are translated, at least 1."""
         workers = self._service.workers.values()
         return max(1, round(max(worker.waiting * worker.seconds_per_line for worker in workers)))
 
 
 async def unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """Returns the result of `work`, which is cancelled if the client goes away first. Then raises ClientDisconnect.
+    """Returns the result of `work`. If the client disconnects first, cancels `work` and raises ClientDisconnect.
 
     The body must have been read.
     """
@@ -219,6 +219,6 @@ async def unless_gone(request: Request, work: Awaitable[Any]) -> Any:
 
 
 def _place(error: Exception) -> str:
-    """Returns the type of an exception and where it was raised. Its message may contain text of the request."""
+    """Returns the type and place of an exception, without its message, which may contain text of the request."""
     *_, (frame, line) = walk_tb(error.__traceback__)
     return f"{type(error).__name__} in {frame.f_code.co_name}, line {line}"

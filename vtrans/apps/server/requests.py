@@ -1,4 +1,4 @@
-"""Requests: how one is read, within a limit of size, and what its fields may be."""
+"""Reading requests within a size limit, and the types of their fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from starlette.requests import Request
 from vtrans.apps.server.refusals import CLOSE, Refusal
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
-FORM_BYTES = 10_000  # of a form besides its file
+FORM_BYTES = 10_000  # maximum size of a form without its file
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
@@ -38,7 +38,7 @@ class _InMemory(MultiPartParser):
 async def read_body(request: Request, limit: int) -> bytes:
     """Returns the body of a request. Raises a Refusal if it is larger than `limit` bytes.
 
-    What exceeds the limit is received and dropped, because a client reads the answer only after it has sent all.
+    Receives and drops an oversized body, because a client reads the answer only after sending everything.
     """
     body, size = bytearray(), 0
     async for chunk in request.stream():
@@ -59,7 +59,7 @@ def media_type(request: Request) -> str:
 
 
 async def fields_of(request: Request, body: bytes) -> dict[str, Any]:
-    """Returns the fields of a JSON body, or those of a form and the query string. One that is repeated is a list."""
+    """Returns the fields of a JSON body, or of a form and the query string. A repeated field becomes a list."""
     kind = media_type(request)
     if kind == JSON:
         return _json(body)
@@ -70,7 +70,7 @@ async def fields_of(request: Request, body: bytes) -> dict[str, Any]:
         pairs += await _multipart(request, body)
     fields: dict[str, list[Any]] = {}
     for name, value in pairs:
-        # Browsers send forms with these line ends.
+        # Browsers send CRLF line ends in forms.
         fields.setdefault(name, []).append(value.replace("\r\n", "\n") if isinstance(value, str) else value)
     return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
 
@@ -110,7 +110,7 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, Any]]:
     return pairs
 
 
-# What the fields may be.
+# Field types.
 
 
 def _text(value: str) -> str:
@@ -121,7 +121,7 @@ def _text(value: str) -> str:
 
 Text = Annotated[str, AfterValidator(_text)]
 Texts = Annotated[list[Text], Field(fail_fast=True)]
-"""As in all lists of requests, only the first wrong one is reported: a client could send millions."""
+"""As in all lists of a request, only the first invalid item is reported: a client could send millions."""
 File = Annotated[InstanceOf[Upload], WithJsonSchema({"type": "string", "format": "binary"})]
 
 
@@ -139,7 +139,7 @@ class Fields(BaseModel):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Returns the checked fields. Raises a Refusal, which names the first wrong one."""
+        """Returns the checked fields. Raises a Refusal that names the first invalid field."""
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
@@ -147,8 +147,8 @@ class Fields(BaseModel):
 
 
 def _sentence(error: ValidationError) -> str:
-    """Returns what is wrong with the first of the fields, as deep in its value as can be said. The sentence for a
-    missing one is LibreTranslate's."""
+    """Returns the message for the first invalid field, about the most deeply nested error in its value. The message for
+    a missing field is LibreTranslate's."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     name = errors[0]["loc"][0]
     worst = max((one for one in errors if one["loc"][0] == name), key=lambda one: len(one["loc"]))

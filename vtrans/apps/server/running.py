@@ -1,4 +1,4 @@
-"""Runs the application with uvicorn until a signal comes."""
+"""Runs the application with uvicorn until a signal arrives."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from vtrans.system.errors import InputError
 from vtrans.system.signals import handled_by
 
 HEAD_SECONDS = 10.0  # for the head of a request, counted from its first byte, or from the start of the connection
-IDLE_SECONDS = 30  # after which a connection without a request is closed
+IDLE_SECONDS = 30  # until a connection without a request is closed
 BACKLOG = 1024
 
 
 class Protocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, with a time limit for the head of a request, and errors as JSON."""
+    """uvicorn's HTTP/1.1 protocol, with a time limit for the head of a request, and errors as JSON."""
 
     _head: asyncio.TimerHandle | None = None
 
@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens. Raises InputError if the address cannot be used."""
+    """Returns a listening socket. Raises InputError if the address cannot be used."""
     if not 0 <= port <= 65535:
         raise InputError(f"`port` must be from 0 to 65535, got {port}.")
     try:
@@ -89,8 +89,8 @@ def url_of(made: socket.socket) -> str:
 
 
 def make_server(app: Any, proxies: Sequence[str] = ()) -> Server:
-    """Returns a server for the application, which trusts these proxies. It writes no log: a request's query string
-    contains its text."""
+    """Returns a server for the application that trusts these proxies. It writes no log, because query strings may
+    contain text to translate."""
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return Server(
@@ -111,5 +111,5 @@ def make_server(app: Any, proxies: Sequence[str] = ()) -> Server:
 
 
 def run(app: Any, made: socket.socket, proxies: Sequence[str] = ()) -> None:
-    """Serves the application at a listening socket until a signal comes and the last request is answered."""
+    """Serves the application at a listening socket until a signal arrives and the last request is answered."""
     make_server(app, proxies).run(sockets=[made])

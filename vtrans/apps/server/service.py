@@ -1,4 +1,4 @@
-"""The service without HTTP: its languages, and translating documents with the model of each pair."""
+"""The service without HTTP: languages, corrections, and translation with the model of each language pair."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from vtrans.text.languages import Languages
 from vtrans.translate.steps.line import Line
 
 AUTO = "auto"
-LONG_TEXTS = 1000  # characters of texts whose documents are read in another thread: their event loop stays free
+LONG_TEXTS = 1000  # from this many characters, texts are read in a thread, off the event loop
 
 T = TypeVar("T")
 Read = Callable[[str, str], Document]
-"""Makes a document of a text and its language."""
+"""Returns the document of a text, given its language."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A translated text, and where its words come from and their confidence if these were asked for."""
+    """A translated text. `links` are the spans of a source word and its translation, `confidences` the span and
+    confidence of a word; spans are in characters. Both are empty unless requested."""
 
     text: str
     alternatives: list[str]
@@ -43,8 +44,8 @@ class Answer:
 
 
 class Service:
-    """Translates with one worker per pair of languages, and others through the language `pivot`. Texts and sentences
-    that the memory has are not translated. The models of the `fuzzy` pairs have learned to use its fuzzy matches."""
+    """Translates with one worker per pair of languages, and other pairs through the language `pivot`. Texts and
+    sentences in the memory are not translated again. Models of the `fuzzy` pairs are trained to use fuzzy matches."""
 
     def __init__(
         self,
@@ -62,16 +63,16 @@ class Service:
         """The languages served, in the order of the models."""
 
     def targets(self, source: str) -> list[str]:
-        """Returns the languages into which texts of this one are translated."""
+        """Returns the target languages of a source language."""
         return [pair.tgt for pair in self.pairs if pair.src == source]
 
     def able(self, source: str, options: RequestOptions) -> list[str]:
-        """Returns those of the targets whose models can do what a request asks."""
+        """Returns the target languages of `source` whose models support these options."""
         return [target for target in self.targets(source) if self.supports(Languages(source, target), options)]
 
     def code(self, asked: str) -> str:
-        """Returns the served language that a client means. Case and `_` for `-` do not matter. Raises a Refusal if
-        there is none; the sentence is LibreTranslate's."""
+        """Returns the served language that a client means, ignoring case and treating `_` as `-`. Raises a Refusal, in
+        LibreTranslate's words, if there is none."""
         plain = asked.replace("_", "-").lower()
         for code in self.codes:
             if code.lower() == plain:
@@ -83,12 +84,12 @@ class Service:
         return AUTO if asked == AUTO else self.code(asked)
 
     async def detect(self, text: str) -> list[Detection]:
-        """Returns the likeliest of the served languages."""
+        """Returns the most probable served languages of a text, best first."""
         return (await _computed([partial(detect, text, self.codes)], [text]))[0]
 
     async def sources(self, asked: str, texts: Sequence[str], target: str, read: Read) -> list[Detection]:
-        """Returns the language of each text: the one asked for, or if that is `auto`, one of those that are translated
-        into `target`, and `target` itself. Only the lines of a document count, not its markup."""
+        """Returns the language of each text: `asked`, or if that is `auto`, the language detected among `target` and
+        the sources that are translated into it. Detection reads the lines of a document, not its markup."""
         if asked != AUTO:
             return [Detection(asked, 100.0)] * len(texts)
         codes = [*(pair.src for pair in self.pairs if pair.tgt == target), target]
@@ -99,8 +100,8 @@ class Service:
         return await _computed([partial(source, text) for text in texts], texts)
 
     def correct(self, languages: Languages, text: str, translation: str, owner: str = "") -> None:
-        """Adds a correction to the memory, which there must be, and those of its sentences if there are equally many:
-        they hold when the rest of the text changes."""
+        """Adds a correction to the memory, which must exist. If both sides have equally many sentences, also adds each
+        pair of sentences, which other texts can reuse."""
         assert self.memory is not None
         matches = self._lookup(languages, owner)
         for pair in pairs_of(languages, text, translation):
@@ -109,7 +110,7 @@ class Service:
                 matches.add(*pair)
 
     def _lookup(self, languages: Languages, owner: str) -> Lookup | None:
-        """Returns the fuzzy matches of an owner, if the model has learned to use them."""
+        """Returns the lookup of an owner's fuzzy matches, or None if the model is not trained to use them."""
         if self.memory is None or languages not in self._fuzzy:
             return None
         with self._lock:
@@ -119,7 +120,7 @@ class Service:
             return self._lookups[owner, languages]
 
     def supports(self, languages: Languages, options: RequestOptions) -> bool:
-        """Returns whether the model of these languages, which there must be, can do what a request asks."""
+        """Returns whether the model of these languages, which must be served, supports these options."""
         try:
             self.pairs[languages].check(options)
         except InputError:
@@ -141,12 +142,12 @@ class Service:
         options: Mapping[str, RequestOptions],
         owner: str,
     ) -> list[Answer]:
-        """Returns the translation of each text from its language, with the options for that language; there may be
-        fewer alternatives than asked for. The memory of the owner is used.
+        """Returns the translation of each text, with the options of its source language and the owner's memory. There
+        may be fewer alternatives than requested.
 
-        `read` makes documents of the texts. A text that is in the target language already stays as it is. The k-th
-        alternative consists of the k-th alternatives of the sentences. The glossary of a request adds to that of the
-        model.
+        `read` turns texts into documents. A text already in the target language is unchanged. The k-th alternative
+        joins the k-th alternatives of the sentences. A request's glossary extends the model's. Raises a Refusal for a
+        pair or an option that is not supported.
         """
         answers = [Answer(text, [], [], []) for text in texts]
         for source in dict.fromkeys(sources):
@@ -184,7 +185,7 @@ class Service:
 
 
 async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> list[T]:
-    """Returns the results of some calls, which are made in another thread if the texts are long."""
+    """Returns the results of calls, which run in another thread if the texts are long."""
     if sum(map(len, texts)) < LONG_TEXTS:
         return [call() for call in calls]
     return await in_thread(lambda: [call() for call in calls])
@@ -206,8 +207,8 @@ async def _translated(
     known: Known | None,
     matches: Lookup | None,
 ) -> list[list[Nbest]]:
-    """Returns the translations of each document's lines. Those that are not known are one request to the worker, or two
-    if some of them need word alignments."""
+    """Returns the translations of each document's lines. Lines that are not `known` form one request to the worker, or
+    two if only some need word alignments."""
     texts = [line for document in documents for line in document.lines]
     (lines,) = await _computed([partial(Lines, documents, known)], texts)
     if matches:
@@ -225,29 +226,29 @@ async def _translated(
 
 
 def _rank(lines: Sequence[Nbest], rank: int) -> list[Translated]:
-    """Returns the translations of this rank. A line with fewer translations is represented by its best one."""
+    """Returns each line's translation of this rank, or its best one if it has fewer translations."""
     return [nbest[rank] if rank < len(nbest) else nbest[0] for nbest in lines]
 
 
-# Translation through a third language, where no model translates between two languages directly.
+# Translation through a third language, for pairs without a direct model.
 
 
 @dataclass(frozen=True)
 class Pivot:
-    """Translates lines with one worker, and the best translations with another one."""
+    """Translates lines with one worker, and their best translations with a second worker."""
 
     first: Worker
     second: Worker
     through: str
-    """The language between the two."""
+    """The pivot language."""
 
     @property
     def nbest(self) -> int:
         return self.second.nbest
 
     def check(self, options: RequestOptions) -> None:
-        """Raises InputError for a request that the two models do not support together. Terms and confidences belong to
-        one pair of languages."""
+        """Raises InputError for options that the two models do not support together. Glossaries and confidences need a
+        direct model."""
         if options.glossary or options.confidence:
             name = "glossary" if options.glossary else "confidence"
             raise InputError(f"`{name}` needs a model of this pair, which is translated through {self.through}.")
@@ -255,7 +256,7 @@ class Pivot:
         self.second.check(options)
 
     async def translate(self, lines: Sequence[Line], options: RequestOptions) -> list[Nbest]:
-        """Returns the translations of lines that are not blank, and the links of their words to those of the lines."""
+        """Returns the translations of lines that are not blank, with word alignments to the original lines."""
         firsts = [nbest[0] for nbest in await self.first.translate(lines, _plain(options))]
         worded = [first for first in firsts if first.text.strip()]
         again = [Line(number, first.text) for number, first in enumerate(worded, 1)]
@@ -264,12 +265,12 @@ class Pivot:
 
 
 def _plain(options: RequestOptions) -> RequestOptions:
-    """Returns the options of the first translation."""
+    """Returns the options for the first worker."""
     return RequestOptions(alignments=options.alignments, search=options.search)
 
 
 def _linked(first: Translated, seconds: Nbest) -> Nbest:
-    """Returns the second translations with links to the words of the first one's source."""
+    """Returns the second translations, aligned to the source of the first translation."""
     between = defaultdict[int, list[int]](list)
     for i, j in first.alignment or ():
         between[j].append(i)
@@ -278,8 +279,8 @@ def _linked(first: Translated, seconds: Nbest) -> Nbest:
 
 
 def pivots(workers: Mapping[Languages, Worker], through: str) -> dict[Languages, Pivot]:
-    """Returns the pairs of languages that no worker translates, but two do through another language. Raises InputError
-    if there is none."""
+    """Returns a Pivot for each pair of languages that two workers translate together, but none alone. Raises InputError
+    if there are none."""
     into = [(pair.src, worker) for pair, worker in workers.items() if pair.tgt == through]
     out = [(pair.tgt, worker) for pair, worker in workers.items() if pair.src == through]
     found = {Languages(src, tgt): Pivot(first, second, through) for src, first in into for tgt, second in out}

@@ -1,6 +1,6 @@
-"""Files that clients send to be translated, and the translated ones, which wait to be fetched.
+"""Uploaded files, and translated files to download.
 
-Nothing of a client is ever written to the disk, and no name that a client sends is ever a path.
+Client data is never written to the disk, and a client's file name is never used as a path.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.requests import Upload
 from vtrans.apps.server.service import AUTO, Service
 
-NAME_CHARACTERS = 80  # of the name of a result
-KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # limits for results that wait to be fetched: their age and total bytes
+NAME_CHARACTERS = 80  # a result's name keeps this many characters from its end
+KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # limits for stored results: their age and total bytes
 
 
 def attachment(name: str, content: bytes) -> Response:
-    """Returns a file as an answer. It is never shown as a page of this server: a translated page may hold scripts."""
+    """Returns a file as a download. Browsers never show it as a page of this server: it may contain scripts."""
     named = f"attachment; filename=\"{safe_name(name)}\"; filename*=UTF-8''{quote(name, safe='')}"  # RFC 6266
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": named})
 
 
 class Results:
-    """Translated files in memory until they are fetched, for an hour at most; the oldest make room for new ones."""
+    """Translated files, kept in memory for an hour at most; the oldest make room for new ones."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._files: dict[str, tuple[str, bytes, float]] = {}
 
     def add(self, name: str, content: bytes) -> str:
-        """Keeps a file, and returns the secret name under which it can be fetched, which ends in `safe_name(name)`."""
+        """Stores a file, and returns the secret name for its download, which ends in `safe_name(name)`."""
         self._forget()
         key = f"{secrets.token_urlsafe(16)}.{safe_name(name)}"
         self._files[key] = name, content, self._clock()
@@ -73,14 +73,14 @@ def translated_name(name: str, source: str, target: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """Returns the end of a file's name with nothing but letters, digits, `-`, `_` and single dots."""
+    """Returns the end of a file name, reduced to ASCII letters, digits, `-`, `_` and single dots."""
     last = re.split(r"[/\\]", name)[-1][-NAME_CHARACTERS:]
     return re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9._-]", "_", last)).lstrip(".") or "file"
 
 
 @dataclass(frozen=True)
 class UploadedFile:
-    """A file that was opened, and its languages."""
+    """An uploaded file and its languages."""
 
     opened: Opened
     source: str
@@ -95,8 +95,8 @@ class UploadedFile:
 
 
 async def uploaded_file(service: Service, limits: Limits, upload: Upload, source: str, target: str) -> UploadedFile:
-    """Returns a file, whose source language may be `auto`. Raises a Refusal or DocumentError if it cannot be
-    translated."""
+    """Opens an uploaded file, and detects its language if `source` is `auto`. Raises a Refusal or DocumentError if it
+    cannot be translated."""
     filling = Filling(target, source="" if source == AUTO else source)
     opened = await in_thread(partial(open_file, upload.name, upload.content, limits.file_bytes, filling))
     size = sum(map(len, opened.texts))

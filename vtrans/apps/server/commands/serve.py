@@ -93,7 +93,7 @@ def serve(
     settings = {**engine, **search}
     translators, paths = _translators(models, pairs or [], console, **settings)
     calibrations = _calibrations(translators, paths, EngineConfig(**engine), console)
-    # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
+    # The copies of this process must not inherit its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
     making = workers_for(translators, terms, division, console.warn, calibrations)
     kept = closing(Memory(memory)) if memory else nullcontext()

@@ -1,1 +1,1 @@
-"""DeepL's interface over the same service."""
+"""DeepL's API over the same service."""

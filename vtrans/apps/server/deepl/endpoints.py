@@ -1,5 +1,4 @@
-"""DeepL's interface: what requests may have, what is answered, and the endpoints; glossaries.py has those of
-glossaries."""
+"""DeepL's API: the fields of requests and answers, and the endpoints, except for glossaries (glossaries.py)."""
 
 from __future__ import annotations
 
@@ -32,9 +31,9 @@ from vtrans.apps.server.uploads import KEPT_SECONDS, Results, UploadedFile, atta
 from vtrans.text.languages import Languages, base, language_name
 from vtrans.text.vocabulary import Formality
 
-UNLIMITED = 10**12  # what DeepL says where there is no limit
-WAIT = 2.0  # seconds that a question about a document waits for its end, so that clients need not ask again
-_VARIANTS = {"en": ("en-GB", "en-US"), "pt": ("pt-BR", "pt-PT")}  # which DeepL's clients want to name
+UNLIMITED = 10**12  # the limit that DeepL reports if there is none
+WAIT = 2.0  # seconds that a status request waits for a document, so that clients poll less often
+_VARIANTS = {"en": ("en-GB", "en-US"), "pt": ("pt-BR", "pt-PT")}  # the variants that DeepL's clients expect
 SPLITTING: dict[str, Splitting] = {"1": "lines", "nonewlines": "sentences", "0": "nothing"}
 FORMALITY: dict[str, Formality] = {"more": "more", "less": "less", "prefer_more": "more", "prefer_less": "less"}
 
@@ -45,7 +44,7 @@ def _unsupported(value: Any) -> None:
 
 
 def _as_text(value: Any) -> Any:
-    """Returns the text of a number, which JSON may have."""
+    """Returns a number or boolean of JSON as a string."""
     return str(int(value)) if isinstance(value, (bool, int)) else value
 
 
@@ -71,7 +70,7 @@ class Asked(Fields):
     glossary_ids: Unsupported = None
 
     def languages(self, service: Service) -> tuple[str | None, str]:
-        """Returns the served source language, if there is one, and the target language."""
+        """Returns the served source language, None to detect it, and the served target language."""
         target = language("target_lang", self.target_lang, [pair.tgt for pair in service.pairs])
         if self.source_lang:
             return language("source_lang", self.source_lang, [pair.src for pair in service.pairs]), target
@@ -110,7 +109,7 @@ class TextRequest(Asked):
 
     @property
     def read(self) -> Read:
-        """How the texts are read."""
+        """The function that makes documents of the texts."""
         splitting = SPLITTING[self.split_sentences or ("nonewlines" if self.tag_handling == "html" else "1")]
         ignored, dividing, joining = map(_names, (self.ignore_tags, self.splitting_tags, self.non_splitting_tags))
         if self.tag_handling == "html":
@@ -132,7 +131,7 @@ class DocumentKey(Fields):
 
 
 def _names(value: str | list[str]) -> frozenset[str]:
-    """Returns the names of tags."""
+    """Returns the tag names in a list or in a comma-separated string."""
     texts = value if isinstance(value, list) else [value]
     return frozenset(name.strip() for text in texts for name in text.split(",")) - {""}
 
@@ -160,7 +159,7 @@ class DocumentStatus(BaseModel):
 
 @dataclass(frozen=True)
 class Document:
-    """A document, which `task` translates; it returns the name of the result, or why there is none."""
+    """A document that `task` translates. The task returns the name of the result, or a Refusal if it fails."""
 
     key: str
     owner: str
@@ -174,14 +173,14 @@ class Document:
 
 
 class Documents:
-    """The documents by their names, with the content of those that are translated in memory, for an hour."""
+    """Documents by id. Translated documents stay in memory for an hour."""
 
     def __init__(self) -> None:
         self.results = Results()
         self._documents: dict[str, Document] = {}
 
     def add(self, owner: str, name: str, characters: int, work: Awaitable[bytes | Refusal]) -> tuple[str, str]:
-        """Begins to translate a document of this file name. Returns the name of the document and its secret key."""
+        """Begins to translate a document with this file name. Returns the document's id and its secret key."""
         now = time.monotonic()
         for id, document in list(self._documents.items()):
             if document.made and now - document.since > KEPT_SECONDS:
@@ -197,14 +196,14 @@ class Documents:
         return id, key
 
     def get(self, call: Call, key: str) -> Document:
-        """Returns a document. Raises a Refusal unless it is there, belongs to the owner, and has this key."""
+        """Returns a document. Raises a Refusal unless it exists, belongs to the caller, and has this key."""
         document = self._documents.get(call.id)
         if not document or not hmac.compare_digest(document.key.encode(), key.encode()) or document.owner != call.owner:
             raise Refusal(404, "Document not found.")
         return document
 
     async def close(self) -> None:
-        """Ends all translations."""
+        """Cancels all translations."""
         tasks = [document.task for document in self._documents.values()]
         for task in tasks:
             task.cancel()
@@ -212,7 +211,7 @@ class Documents:
 
 
 class DeepL:
-    """The endpoints. Translating shares the service, its limits and its queue with LibreTranslate's."""
+    """DeepL's endpoints. They and LibreTranslate's use the same service, limits and queue."""
 
     def __init__(self, service: Service, limits: Limits, handler: RequestHandler, usage: Usage) -> None:
         self._service, self._limits, self._handler, self._usage = service, limits, handler, usage
@@ -258,7 +257,7 @@ class DeepL:
         }
 
     async def _options(self, owner: str, asked: Asked, languages: Languages) -> RequestOptions:
-        """Returns the options of a request from this language, with its glossary."""
+        """Returns the options of a request for these languages, with its glossary. Raises a Refusal if it has none."""
         options = asked.options(self._service, languages)
         if not asked.glossary_id:
             return options
@@ -306,7 +305,7 @@ class DeepL:
         return {"document_id": id, "document_key": key}
 
     async def _document(self, file: UploadedFile, options: RequestOptions, owner: str) -> bytes | Refusal:
-        """Returns a translated document, or what its owner is told if that fails."""
+        """Returns a translated document, or a Refusal for its owner if that fails."""
         with self._handler.counted():
             try:
                 async with asyncio.timeout(self._limits.timeout) as timeout:

@@ -1,5 +1,5 @@
 """Glossaries that clients store: named dictionaries of terms, each for a pair of languages without regions. Versions 2
-and 3 of DeepL's interface share them."""
+and 3 of DeepL's API share them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vtrans.apps.server.service import Service
 from vtrans.text.languages import Languages, base
 from vtrans.translate.wording.glossary import Glossary
 
-MOST_GLOSSARIES, MOST_TEXT = 1000, 10**7  # of an owner, and the characters of their dictionaries
+MOST_GLOSSARIES, MOST_TEXT = 1000, 10**7  # per owner: glossaries, and characters in their dictionaries
 MOST_CHARACTERS = 1024  # of a term or its translation
 REMEMBERED = 100  # glossaries in memory
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -110,7 +110,7 @@ class DictionaryEntries(DictionarySize):
 
 @dataclass(frozen=True)
 class StoredGlossary:
-    """A glossary, which was made at that time, as the interface writes it."""
+    """A stored glossary. `made` is its creation time in UTC, as the API writes it."""
 
     id: str
     name: str
@@ -119,20 +119,21 @@ class StoredGlossary:
 
     @cached_property
     def terms(self) -> Mapping[Languages, Glossary]:
-        """The dictionaries as glossaries of requests."""
+        """The dictionaries as glossaries for requests."""
         return {
             languages: Glossary(tuple((term, (target,)) for term, target in entries.items()))
             for languages, entries in self.dictionaries.items()
         }
 
     def version_2(self) -> Glossary2:
-        """Returns the description in version 2. Raises a Refusal for several dictionaries."""
+        """Returns the answer in version 2 of the API. Raises a Refusal unless there is exactly one dictionary."""
         if len(self.dictionaries) != 1:
             raise Refusal(404, "Glossary not found: version 3 has those with several dictionaries, or none.")
         (size,) = self._sizes()
         return Glossary2(glossary_id=self.id, name=self.name, creation_time=self.made, **size.model_dump())
 
     def version_3(self) -> Glossary3:
+        """Returns the answer in version 3 of the API."""
         return Glossary3(glossary_id=self.id, name=self.name, creation_time=self.made, dictionaries=self._sizes())
 
     def _sizes(self) -> list[DictionarySize]:
@@ -140,7 +141,7 @@ class StoredGlossary:
 
 
 class Glossaries:
-    """The glossaries in a file, each of an owner."""
+    """The glossaries in a database file, by owner and id."""
 
     def __init__(self, file: Database) -> None:
         self._file, self._lock = file, RLock()
@@ -153,7 +154,7 @@ class Glossaries:
         )
 
     def get(self, owner: str, id: str) -> StoredGlossary:
-        """Returns a glossary. Raises a Refusal if the owner has none of this name."""
+        """Returns a glossary. Raises a Refusal if the owner has none with this id."""
         query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? AND id = ?"
         with self._lock:
             if (owner, id) not in self._known:
@@ -165,7 +166,7 @@ class Glossaries:
             return self._known[owner, id]
 
     def put(self, owner: str, glossary: StoredGlossary) -> StoredGlossary:
-        """Stores and returns a glossary, new or changed. Raises a Refusal if the owner has too many terms."""
+        """Stores and returns a new or changed glossary. Raises a Refusal if the owner's quota is exceeded."""
         text = json.dumps([[*languages, entries] for languages, entries in glossary.dictionaries.items()])
         with self._lock:
             query = (
@@ -189,7 +190,7 @@ class Glossaries:
             return self.put(owner, change(self.get(owner, id)))
 
     def delete(self, owner: str, id: str) -> None:
-        """Deletes a glossary. Raises a Refusal if the owner has none of this name."""
+        """Deletes a glossary. Raises a Refusal if the owner has none with this id."""
         with self._lock:
             self.get(owner, id)
             self._file.change("DELETE FROM glossaries WHERE id = ?", id)
@@ -203,8 +204,8 @@ class Glossaries:
 
 
 def entries_of(text: str, form: str) -> Entries:
-    """Returns the entries in a text, TSV or CSV. CSV may name the languages of each entry, which are not read.
-    Raises a Refusal for anything else."""
+    """Returns the entries in a TSV or CSV text. CSV rows may also name their languages, which are ignored. Raises a
+    Refusal for invalid entries."""
     if form == "csv":
         try:
             rows: Iterable[list[str]] = [*csv.reader(io.StringIO(text, newline=""), strict=True)]
@@ -242,8 +243,8 @@ def _invalid(reason: str) -> Refusal:
 
 
 class GlossaryEndpoints:
-    """The endpoints, which answer in threads: large glossaries take seconds. Without a file that keeps glossaries there
-    are none, and they cannot be made. Version 2 knows those with one dictionary."""
+    """The glossary endpoints. They run in threads, because large glossaries take seconds. If `glossaries` is None,
+    lists are empty and nothing can be stored. Version 2 shows only glossaries with one dictionary."""
 
     def __init__(self, service: Service, glossaries: Glossaries | None) -> None:
         self._service, self._stored = service, glossaries
@@ -281,12 +282,12 @@ class GlossaryEndpoints:
 
     @cached_property
     def _pairs(self) -> list[Languages]:
-        """Returns the languages between which glossaries are supported, without regions."""
+        """The pairs of languages that support glossaries, without regions."""
         able = [pair for pair in self._service.pairs if self._service.supports(pair, _ANY_GLOSSARY)]
         return list(dict.fromkeys(Languages(*map(base, pair)) for pair in able))
 
     def _languages(self, asked: LanguagePair) -> Languages:
-        """Returns the languages of a dictionary."""
+        """Returns the languages of a dictionary. Raises a Refusal if they do not support glossaries."""
         codes = [code for pair in self._pairs for code in pair]
         source = language("source_lang", asked.source_lang, codes)
         languages = Languages(source, language("target_lang", asked.target_lang, codes))
@@ -393,8 +394,8 @@ def _known(dictionaries: Mapping[Languages, Entries], languages: Languages) -> E
 
 
 def language(name: str, given: str, codes: Sequence[str]) -> str:
-    """Returns the first of some codes that a client means: the same one, or the same language if one of both names no
-    region."""
+    """Returns the first of `codes` that matches a client's code: an equal code, or else the same language if one of the
+    two has no region. Raises a Refusal, which calls it `name`, if none matches."""
     asked = given.replace("_", "-").lower()
     for code in codes:
         if code.lower() == asked:

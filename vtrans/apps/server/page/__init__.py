@@ -1,4 +1,4 @@
-"""The web page: its files, and how they are served. It asks no other host for anything."""
+"""The web page and the routes of its files. It loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import FileResponse
 from starlette.routing import Route
 
 TYPES = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
-# A browser that heeds this runs no script but ours, and sends nothing anywhere else, whatever the page shows.
+# Under this policy, a browser runs only our script and contacts no other host, whatever text the page shows.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"

@@ -50,7 +50,7 @@ async function ask(path, options) {
   return answer;
 }
 
-// What the person at the page can do about an error.
+// Returns a message that says what the user can do about an error.
 function explained(error, otherwise) {
   if (!(error instanceof Refused)) return error.message;
   const wait = error.seconds ? `Try again in ${error.seconds} s.` : "Try again later.";
@@ -75,7 +75,7 @@ function fill(select, codes, chosen) {
   select.value = codes.includes(chosen) ? chosen : codes[0];
 }
 
-// Whether all models that may translate the text can do something, one of the lists in /languages.
+// Returns whether all models that may translate the text have an ability (the name of a list in /languages).
 function everyModel(ability) {
   const from = languages.filter((language) => source.value === "auto" || language.code === source.value);
   const able = from.filter((language) => language.targets.includes(target.value));
@@ -124,14 +124,14 @@ function changed() {
   else if (text.value.trim()) timer = setTimeout(translate, PAUSE);
 }
 
-// The translation on show is that of an earlier text.
+// Marks the translation as outdated: the text has changed.
 function outdate() {
   output.classList.add("stale");
   at("copy").disabled = at("correct").disabled = true;
   at("others").hidden = at("doubts").hidden = true;
 }
 
-// There is no translation.
+// Clears the translation.
 function withdraw() {
   put("", []);
   listAlternatives([]);
@@ -150,7 +150,7 @@ function put(translation, links, confidences = []) {
   at("copy").textContent = "Copy";
 }
 
-// Lists the doubtful words for those who do not see the marks.
+// Lists the doubtful words for users who cannot see the highlighting.
 function listDoubtful(doubtful) {
   const characters = [...shown];
   const words = doubtful.map(([begin, end]) => characters.slice(begin, end).join("").replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, ""));
