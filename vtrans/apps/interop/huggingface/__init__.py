@@ -1,1 +1,1 @@
-"""Models from and for Hugging Face: Marian, such as OPUS-MT, and Pegasus."""
+"""Import and export of Hugging Face models: Marian, such as OPUS-MT, Pegasus, M2M100 and NLLB."""

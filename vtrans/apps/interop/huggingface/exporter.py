@@ -1,10 +1,10 @@
 """Writes a model as a Hugging Face folder: MarianMTModel for post-norm, Pegasus for pre-norm, and M2M100 for a model
 that was imported from M2M100 or NLLB (multilingual.py).
 
-All have our layers exactly. Pegasus is Marian with the norm before the sublayers and a norm after the stacks. M2M100 is
-like Pegasus, with positions of other frequencies. Marian and Pegasus have the sines of a position in the first half of
-the columns and the cosines in the second, while our columns alternate. The layers treat all columns alike, so the
-columns of every weight are reordered, which changes only the order of sums.
+All have exactly our layers. Pegasus is Marian with the norm before the sublayers and a norm after each stack. M2M100 is
+Pegasus with other position frequencies. In Marian and Pegasus, a position has its sines in the first half of the
+columns and its cosines in the second; ours alternate. The layers treat all columns alike, so the columns of every
+weight are reordered, which changes only the order of sums.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ SEVERAL = "mul"  # ISO 639-2's code for several languages
 
 
 def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedModel, Callable[[], Program]]:
-    """Writes the files into an empty folder. Returns the model with the search that they express, and a function
+    """Writes the files into an empty folder. Returns the model with the search that the files express, and a function
     that loads them.
 
-    Raises InputError for a model that no architecture expresses.
+    Raises InputError for a model that no architecture can express.
     """
     config, begin = loaded.model.config, loaded.search.begin
     check_model(config, HUGGING_FACE)
@@ -81,12 +81,12 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
             tensors[WEIGHTS.tables[f"{side}_positions.weight"]] = names.positions(length, config.d_model)
     own = WEIGHTS.tables["src_embedding.weight"]
     if kind != KINDS["post"] and own in tensors:
-        tensors[WEIGHTS.shared] = tensors[own]  # nothing uses it, but transformers expects it
+        tensors[WEIGHTS.shared] = tensors[own]  # unused, but transformers expects it
     # No two tensors of a file may share memory.
     separate = {name: value.contiguous().clone() for name, value in tensors.items()}
     save_tensors(folder / names.WEIGHTS, separate, {"format": "pt"})
     special = {"decoder_start_token_id": tgt.start, "pad_token_id": tgt.pad, "eos_token_id": tgt.eos, **forced}
-    longest = {"model_max_length": loaded.search.max_source + 1}  # theirs counts the end
+    longest = {"model_max_length": loaded.search.max_source + 1}  # transformers counts EOS
     described = {"model_type": kind, "architectures": [ARCHITECTURES[kind]], **_config(config, src, tgt, length)}
     described["tie_word_embeddings"] = WEIGHTS.tables["projection.weight"] not in tensors
     write_json(folder / names.TOKENIZER, tokenizer | longest)
@@ -97,15 +97,15 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
 
 
 class _Places:
-    """The ids of a vocabulary in Hugging Face. A vocabulary with a table keeps the ids of the table.
+    """The ids of a vocabulary in Hugging Face. A vocabulary with a table keeps the table's ids.
 
-    A missing start becomes a piece with the same row, such as `</s>`, or else a new piece at the end, `<pad>` as in the
-    conversions of OPUS-MT. Missing padding becomes `<pad>` or the start.
+    A missing start is replaced by a piece with the same embedding, such as `</s>`, or else by a new last piece, `<pad>`
+    as in OPUS-MT's conversions. Padding is `<pad>` or else the start.
     """
 
     def __init__(self, vocab: Vocabulary, weight_VD: Tensor | None, new: str = "<pad>") -> None:
-        """`weight_VD` is the embedding of a decoder; None: the vocabulary is only an encoder's, which has no start.
-        `new` names the piece of a missing start."""
+        """`weight_VD` is the decoder's embedding, or None for a vocabulary of the encoder alone, which has no start.
+        `new` is the name of a new start piece."""
         self.pieces, self.of_ours = list(vocab.pieces), vocab.order
         self.eos, self.unk = self._at(EOS_ID), self._at(UNK_ID)
         pad = self.pieces.index("<pad>") if "<pad>" in self.pieces else None
@@ -136,12 +136,12 @@ class _Places:
         return place
 
     def rows(self, weight: Tensor) -> Tensor:
-        """Returns our rows in the order of Hugging Face."""
+        """Returns our rows in Hugging Face's order."""
         return rows_there(weight, self.of_ours, len(self.pieces))
 
 
 def _both_places(loaded: LoadedModel, console: Console) -> tuple[_Places, _Places]:
-    """Returns the ids of source and target for Marian and Pegasus, whose vocabularies have one size."""
+    """Returns the ids of source and target for Marian, or for Pegasus, which needs vocabularies of equal size."""
     for tag in loaded.tags.values():
         if not is_language(tag):
             console.warn(
@@ -164,7 +164,7 @@ def _shares(loaded: LoadedModel) -> bool:
 
 
 def _column_order(loaded: LoadedModel) -> Tensor | None:
-    """Returns the order of our columns that gives the positions of Hugging Face, or None if they have that order."""
+    """Returns the order of our columns that gives Hugging Face's positions, or None if ours are equal to them."""
     model, D = loaded.model, loaded.model.config.d_model
     if model.config.positions == "stored":
         tables: list[Tensor] = [model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt")]
@@ -183,10 +183,10 @@ def _column_order(loaded: LoadedModel) -> Tensor | None:
 
 
 def _tensors(loaded: LoadedModel, src: _Places, tgt: _Places) -> dict[str, Tensor]:
-    """Returns the tensors of Marian and Pegasus but the positions, with their columns in the order of Hugging Face."""
+    """Returns the tensors of Marian or Pegasus except the positions, with columns in Hugging Face's order."""
     config, ours, order = loaded.model.config, loaded.model.state_dict(), _column_order(loaded)
     tensors = dict(_layers(loaded, order))
-    # Marian ties all three matrices or those of the target, and Pegasus all or none.
+    # Marian ties all three matrices or only the target's two; Pegasus ties all or none.
     is_tie = _shares(loaded) or (config.tie == "tgt-softmax" and config.norm == "post")
     embeddings = WEIGHTS.of_tables(config.tie if is_tie else "none")
     for name, part in embeddings.items():
@@ -200,11 +200,11 @@ def _tensors(loaded: LoadedModel, src: _Places, tgt: _Places) -> dict[str, Tenso
 
 
 def _layers(loaded: LoadedModel, order: Tensor | None) -> Iterator[tuple[str, Tensor]]:
-    """Yields the tensors of the layers, whose columns have this order."""
+    """Yields the names and tensors of the layers, with their columns in this order."""
     ours = loaded.model.state_dict()
     for name, parts, _ in layer_weights(loaded.model.config, WEIGHTS):
         weight = ours[name].float()
-        if order is not None and re.search(r"norm\.|\.out\.|\.outer\.", name):  # of the outputs
+        if order is not None and re.search(r"norm\.|\.out\.|\.outer\.", name):  # their outputs are columns of the model
             weight = weight[order]
         elif order is not None and weight.dim() == 2:
             weight = weight[:, order]
@@ -236,7 +236,7 @@ def _generation(loaded: LoadedModel, search: SearchConfig, tgt: _Places, length:
         **{theirs: getattr(search, ours) for ours, theirs in names.SEARCH.items()},
         "early_stopping": names.STOPS[search.stop],
         "max_length": search.max_length + 1 if search.max_length else length,
-        "min_length": search.min_length + 1 if search.min_length else 0,  # theirs counts the start
+        "min_length": search.min_length + 1 if search.min_length else 0,  # transformers counts the start
         "repetition_penalty": search.repetition_penalty,
         "bad_words_ids": [[place] for place in suppressed] or None,
     }
@@ -246,7 +246,7 @@ def _generation(loaded: LoadedModel, search: SearchConfig, tgt: _Places, length:
 
 
 def _write_vocabularies(loaded: LoadedModel, folder: Path, src: _Places, tgt: _Places) -> dict[str, Any]:
-    """Writes the vocabularies of Marian and Pegasus. Returns the settings of the tokenizer."""
+    """Writes the vocabularies of Marian or Pegasus. Returns the tokenizer's settings."""
     for name, vocab in ((names.SOURCE_SPM, loaded.src_vocab), (names.TARGET_SPM, loaded.tgt_vocab)):
         if not vocab.spm:
             raise InputError("a vocabulary without a SentencePiece model cannot be exported to Hugging Face.")
@@ -262,7 +262,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, src: _Places, tgt: _P
 
 
 def _card(loaded: LoadedModel) -> str:
-    """Returns a model card with the facts in the model file."""
+    """Returns a model card, in Markdown, with the facts in the model file."""
     sides = _languages(loaded)
     languages = "".join(f" {word} {', '.join(codes)}" for word, (_, codes) in zip(("from", "to"), sides, strict=False))
     front = ["---", "pipeline_tag: translation", "library_name: transformers"]
@@ -276,6 +276,6 @@ def _card(loaded: LoadedModel) -> str:
 
 
 def _languages(loaded: LoadedModel) -> list[tuple[str, list[str]]]:
-    """Returns the name and the languages of each side; nothing if the languages are not known."""
+    """Returns the name and the languages of each side; [] if the languages are unknown."""
     sides = zip(("source", "target"), zip(*loaded.languages, strict=True), strict=False)
     return [(name, list(dict.fromkeys(codes))) for name, codes in sides]

@@ -1,10 +1,10 @@
-"""Reads the folder of a Hugging Face Marian model, such as OPUS-MT, of a Pegasus model with Marian's tokenizer, or of
-M2M100 and NLLB (multilingual.py).
+"""Reads Hugging Face folders: Marian models such as OPUS-MT, Pegasus models with Marian's tokenizer, and M2M100 and
+NLLB (multilingual.py).
 
-Read in transformers' `modeling_marian.py`, `modeling_pegasus.py` and `tokenization_marian.py`, version 5.23. Marian
-models are post-norm without a norm of the embeddings; Pegasus is the same network with pre-norm. The decoder starts
-with its padding id, which is a class of the softmax and which the search suppresses. Here that class is our `<s>`, and
-our `<pad>` is a separate row that nothing uses.
+The source is transformers' `modeling_marian.py`, `modeling_pegasus.py` and `tokenization_marian.py`, version 5.23.
+Marian models are post-norm without an embedding norm; Pegasus is the same network with pre-norm. The decoder starts
+with its padding id, a class of the softmax that the search suppresses. That class becomes our `<s>`; our `<pad>` is a
+separate, unused row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vtrans.text.languages import Languages, languages_from, tags_among
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
 ACTIVATIONS = {"gelu": "gelu", "swish": "swish", "silu": "swish", "relu": "relu"}  # the first is the default there
-# Keys of config.json, each with the only value that vtrans has.
+# Keys of config.json, each with the only value that vtrans supports.
 EXPECTED: dict[str, tuple[Any, ...]] = {
     "normalize_embedding": (False,),
     "add_bias_logits": (False,),
@@ -45,7 +45,7 @@ EXPECTED_NORMS = {
     "marian": {"normalize_before": (False,), "add_final_layer_norm": (False,)},
     "pegasus": {"normalize_before": (True,), "add_final_layer_norm": (True,)},
 }
-# Other names there for sizes; transformers takes whichever name comes last.
+# Alternative names of sizes; transformers takes whichever name comes last.
 OTHER_NAMES = {"d_model": ["hidden_size"], "heads": ["num_attention_heads"], "encoder_layers": ["num_hidden_layers"]}
 # Keys that are read elsewhere, and keys without effect on a translation by beam search.
 KNOWN = {
@@ -59,19 +59,19 @@ KNOWN = {
     "extra_pos_embeddings", "chunk_size_feed_forward", "temperature", "top_k", "top_p", "min_p", "typical_p",
     "diversity_penalty", "forced_eos_token_id", "bos_token_id",
 }  # fmt: skip
-# Values without effect, besides null, false, 0 and empty ones.
+# Values without effect, besides null, false, 0 and empty values.
 NEUTRAL = {"repetition_penalty": 1, "encoder_repetition_penalty": 1, "num_beam_groups": 1, "num_return_sequences": 1}
 
 
 def recognises(path: Path) -> bool:
-    """Returns whether this is a folder of Hugging Face."""
+    """Returns whether this is a Hugging Face folder."""
     others = (names.WEIGHTS, names.SHARDS, names.PICKLED, names.VOCAB)
     return (path / names.CONFIG).is_file() and any((path / name).is_file() for name in others)
 
 
 def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
-    """Returns the model of a folder. For M2M100 and NLLB, it takes the languages `from` and `to` from the options.
-    Raises FileError if the folder is damaged or vtrans does not support it."""
+    """Returns the model of a folder. For M2M100 and NLLB, removes the languages `from` and `to` from the options.
+    Raises FileError if the folder is damaged or vtrans does not support its model."""
     path = file_in(folder, names.CONFIG)
     given = {"model_type": "marian", **read_object(path)}
     is_multilingual = given["model_type"] == multilingual.KIND
@@ -87,7 +87,7 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
         src, tgt = _vocabularies(folder, config)
     model = _model_config(config)
     path = folder / names.GENERATION
-    # transformers reads no setting of the search from config.json if there is the other file.
+    # transformers ignores the search settings of config.json if generation_config.json exists.
     generation = Settings(read_object(path), str(path)) if path.is_file() else config
     search, left_out = _search_config(config, generation, tokenizer, tgt, model)
     tensors = _tensors(folder)
@@ -111,7 +111,7 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
 
 
 def _languages(tokenizer: Mapping[str, Any], src: Vocabulary) -> tuple[Languages, ...]:
-    """Returns the languages of a Marian model; none for unknown ones and for names that are not codes of languages."""
+    """Returns the languages of a Marian model; () if they are unknown or not language codes."""
     codes = [tokenizer.get(f"{side}_lang") for side in ("source", "target")]
     try:
         return languages_from([[codes[0], code] for code in tags_among(src.tags)] or codes)
@@ -141,7 +141,7 @@ def _pieces(path: Path, count: int) -> list[str]:
 
 
 def _vocabulary(folder: Path, config: Settings, spm: str, pieces: list[str], start: int | None) -> Vocabulary:
-    """Returns a table with a SentencePiece model. The piece with which the decoder starts is our `<s>`."""
+    """Returns the vocabulary of a side. The piece with which the decoder starts becomes our `<s>`."""
     eos, unk = pieces.index("</s>"), pieces.index("<unk>")
     if config.get("eos_token_id") != eos:
         raise config.wrong("eos_token_id", f"{eos}, the id of </s>")
@@ -176,9 +176,9 @@ def _model_config(config: Settings) -> ModelConfig:
 def _search_config(
     config: Settings, settings: Settings, tokenizer: Mapping[str, Any], tgt: Vocabulary, model: ModelConfig
 ) -> tuple[SearchConfig, list[str]]:
-    """Returns the search that `settings` describe, and a note about each setting that is left out."""
+    """Returns the search that `settings` describe, and a note on each setting that is left out."""
     advice = "remove it from the file to import the model without this rule, which may change translations"
-    if config.get("model_type") != multilingual.KIND:  # its first token is that of the direction
+    if config.get("model_type") != multilingual.KIND:  # the direction determines its first token
         settings.check({"forced_bos_token_id": (None,)}, advice)
     settings.check({"forced_eos_token_id": (config.get("eos_token_id"), None)}, advice)
     given = settings.values
@@ -187,7 +187,7 @@ def _search_config(
         left_out.append("forced_eos_token_id is ignored: a translation that reaches its limit has no end of sentence")
 
     def length(values: Mapping[str, Any], key: str, below: int = 1 << 30) -> int:
-        """Returns a number of subwords without the start or the end, which they count; 0 if it is not `below`."""
+        """Returns a length minus the start or end token that it counts; 0 if it is missing or not `below`."""
         value = values.get(key)
         return value - 1 if type(value) is int and 1 < value < below else 0
 
@@ -210,8 +210,8 @@ def _search_config(
 
 
 def _ignored(config: Settings, generation: Settings, forced: int | None) -> list[str]:
-    """Returns a note about each setting that is ignored and may change a translation. `forced` is the token with which
-    translations begin."""
+    """Returns a note on each ignored setting that may change a translation. `forced` is the id of the forced first
+    token."""
     neutral = NEUTRAL | {key: config.get(key) for key in ("decoder_start_token_id", "pad_token_id", "eos_token_id")}
     neutral["forced_bos_token_id"] = forced
     files = [config] if generation is config else [config, generation]
@@ -224,7 +224,7 @@ def _ignored(config: Settings, generation: Settings, forced: int | None) -> list
 
 
 def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], list[str]]:
-    """Returns the pieces that are never produced: bad words of one token, and suppressed tokens."""
+    """Returns the suppressed pieces (bad words of one token and suppressed tokens), and a note on each other one."""
     ours = {place: id for id, place in enumerate(tgt.order)}
     settings = Settings({key: value for key, value in given.items() if value}, "")
     tokens = [[token] for token in settings.listed("suppress_tokens")]
@@ -248,8 +248,8 @@ def _tensors(folder: Path) -> ForeignTensors:
         return _sharded(folder)
     path = file_in(folder, names.PICKLED)
     try:
-        # weights_only refuses everything but tensors; its error advises to set it to False, so it is not quoted. mmap
-        # reads a weight when it is used; early versions of torch wrote files that cannot be mapped.
+        # weights_only refuses everything but tensors; its error advises setting it to False, so it is not quoted. mmap
+        # reads a weight on use; early versions of torch wrote files that cannot be mapped.
         tensors: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception:  # torch raises many kinds for foreign and hostile files
         raise FileError(
@@ -262,8 +262,8 @@ def _tensors(folder: Path) -> ForeignTensors:
 
 
 def _sharded(folder: Path) -> ForeignTensors:
-    """Returns the tensors of the safetensors files that the index names. Raises FileError if one of them lacks a tensor
-    that the index has there."""
+    """Returns the tensors of the safetensors files that the index names. Raises FileError if a file lacks a tensor that
+    the index places there."""
     index = folder / names.SHARDS
     places = read_object(index).get("weight_map")
     if not isinstance(places, dict) or not places:

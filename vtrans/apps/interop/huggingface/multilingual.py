@@ -1,15 +1,15 @@
-"""Differences of M2M100 and NLLB from Marian's folders, for the import and the export: the language codes, the
-tokenizer, the positions, and no bias of the projection.
+"""How M2M100 and NLLB differ from Marian's folders, for the import and the export: the language codes, the tokenizer,
+the positions, and a projection without a bias.
 
-Read in transformers' `modeling_m2m_100.py`, `tokenization_m2m_100.py` and `tokenization_nllb.py`, version 5.23. A
-source is its language code, the text and `</s>`. The decoder starts with `</s>`, and its first token is forced to be
-the code of the target language. A code is a tag here: `>>eng_Latn<<` is the piece `eng_Latn` of NLLB, and `>>en<<` the
-piece `__en__` of M2M100. A model file has one direction: each source begins with the tag of its language, and
-`search.begin` is that of the target language.
+The source is transformers' `modeling_m2m_100.py`, `tokenization_m2m_100.py` and `tokenization_nllb.py`, version 5.23. A
+source sentence is its language code, the text and `</s>`. The decoder starts with `</s>`, and its first token is forced
+to be the target language's code. We write a code as a tag: `>>eng_Latn<<` is NLLB's piece `eng_Latn`, and `>>en<<` is
+M2M100's piece `__en__`. A model file has one direction: each source begins with its language's tag, and `search.begin`
+is the target language's tag.
 
-M2M100 starts a translation with the row of `</s>` and has one embedding for all uses, without a bias. An import has
-both, but after training our start has another row, and each subword a bias. Then the export has separate matrices, of
-which the projection contains the bias.
+M2M100 starts a translation with the embedding of `</s>`, and ties all embeddings to a projection without a bias. A
+fresh import does the same, but training gives our start its own row and each subword a bias. The export then has
+separate matrices, and the projection's weights contain the bias.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KIND = "m2m_100"
 LARGEST_SPM = 1 << 28  # bytes
 _LONGEST_PIECE = 100  # characters; SentencePiece's own limit is 16
 SPM, FAST = "sentencepiece.bpe.model", "tokenizer.json"
-# Those of M2M100Config; a folder that transformers has written lacks the keys that have them.
+# The defaults of M2M100Config; transformers does not save keys with these values.
 DEFAULTS: dict[str, Any] = {
     "d_model": 1024, "max_position_embeddings": 1024, "vocab_size": 128112, "encoder_layers": 12, "decoder_layers": 12,
     "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "encoder_attention_heads": 16, "decoder_attention_heads": 16,
@@ -54,7 +54,7 @@ NLLB_CODE, _M2M100_CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}"), re.compile("__([
 
 
 class Direction(NamedTuple):
-    """The languages of an import."""
+    """The translation direction of an import."""
 
     pair: Languages
     begins_source: str
@@ -79,8 +79,8 @@ def languages_of(vocab: Vocabulary, src: str | None, tgt: str | None) -> Directi
 
 
 def vocabulary(folder: Path, config: Settings, tokenizer: Mapping[str, Any]) -> Vocabulary:
-    """Returns the vocabulary of both sides. Raises FileError for a tokenizer that does not fit the model, or that puts
-    the code of the source language after the text."""
+    """Returns the joint vocabulary. Raises FileError for a tokenizer that does not fit the model, or that puts the
+    source language's code after the text."""
     settings = Settings(tokenizer, str(folder / names.TOKENIZER))
     settings.check({"legacy_behaviour": (False, None)})
     size = config.size("vocab_size")
@@ -101,7 +101,7 @@ def vocabulary(folder: Path, config: Settings, tokenizer: Mapping[str, Any]) -> 
             raise config.wrong(key, f"the id of {piece} in {path}")
     special = {"unk": places.get("<unk>"), "eos": places["</s>"], "bos": None}
     start = config.size("decoder_start_token_id", least=0, largest=size - 1)
-    if pieces[start] == unused(start):  # an export of a model that was trained has a row of its own
+    if pieces[start] == unused(start):  # an export of a trained model has its own start row
         special["bos"] = start
     elif start != special["eos"]:
         raise config.wrong("decoder_start_token_id", f"the id of </s> in {path}, or of no piece")
@@ -111,8 +111,8 @@ def vocabulary(folder: Path, config: Settings, tokenizer: Mapping[str, Any]) -> 
 
 
 def packed(path: Path, pieces: Sequence[str], special: Mapping[str, int | None]) -> Vocabulary:
-    """Returns a table with a SentencePiece model. Raises FileError if that is missing or empty, or the table is not
-    sound."""
+    """Returns the vocabulary of a table and a SentencePiece model. Raises FileError if the model is missing or empty,
+    or if the table is invalid."""
     data = read_bytes(file_in(path.parent, path.name), LARGEST_SPM)
     if not data:
         raise FileError(f"{path} is empty.")
@@ -120,7 +120,7 @@ def packed(path: Path, pieces: Sequence[str], special: Mapping[str, int | None])
 
 
 def unused(place: int) -> str:
-    """Returns the piece of a row that the tokenizer does not have."""
+    """Returns the piece for a row that the tokenizer lacks."""
     return f"<unused {place}>"
 
 
@@ -138,8 +138,8 @@ def _nllb_ids(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 def _sentencepiece(path: Path, content: Mapping[str, Any]) -> bytes:
     """Returns the SentencePiece model from which a tokenizer.json was made; transformers 5 saves only the latter.
 
-    SentencePiece merges two neighbours if they are a piece together, the first piece of its list first. So each piece
-    must have all its merges, one after the other. Raises FileError for other merges.
+    SentencePiece merges two neighbours if they form a piece; earlier pieces of its list come first. So the merges must
+    contain every split of each piece into two pieces, grouped by piece. Raises FileError for other merges.
     """
     with suppress(KeyError, TypeError, AttributeError, ValueError):
         vocab, added = content["model"]["vocab"], {token["content"] for token in content["added_tokens"]}
@@ -161,7 +161,7 @@ def _sentencepiece(path: Path, content: Mapping[str, Any]) -> bytes:
 
 
 def _bpe_model(pieces: Sequence[str], table: bytes) -> bytes:
-    """Returns a model of BPE with these ordinary pieces, of which the first is merged first, and a
+    """Returns a SentencePiece BPE model with these ordinary pieces, in the order of merging, and this
     `normalization_table`."""
     special = [("<unk>", 0, UNKNOWN), ("<s>", 0, CONTROL), ("</s>", 0, CONTROL)]
     ordinary = [(piece, -rank, NORMAL) for rank, piece in enumerate(pieces)]
@@ -172,8 +172,8 @@ def _bpe_model(pieces: Sequence[str], table: bytes) -> bytes:
 
 
 def _m2m100_ids(folder: Path, ids: Mapping[str, Any], tokenizer: Settings) -> dict[str, Any]:
-    """Returns the ids of the pieces in vocab.json, and after them those of the languages. They are in the order of the
-    tokenizer's special tokens or, since transformers 5 may save none, of the tokenizer's class there."""
+    """Returns the ids of the pieces in vocab.json, followed by the languages in the order of the tokenizer's special
+    tokens. transformers 5 may save none; its tokenizer class then gives the order."""
     path = folder / "special_tokens_map.json"
     files = [tokenizer, Settings(read_object(path), str(path))] if path.is_file() else [tokenizer]
     lists = [map(str, file.listed(f"{kind}_special_tokens")) for file in files for kind in ("additional", "extra")]
@@ -187,7 +187,7 @@ def _m2m100_ids(folder: Path, ids: Mapping[str, Any], tokenizer: Settings) -> di
 
 
 def positions(length: int, D: int, pad: int) -> Tensor:
-    """Returns the position table [length, D]: sines in the first half, cosines in the second, from `pad` + 1 on.
+    """Returns the position table [length, D] from position `pad` + 1: sines in the first half, then cosines.
 
     As in tensor2tensor, the last frequency is exactly 1/10000. Computed in float32, as transformers does.
     """
@@ -201,8 +201,8 @@ def positions(length: int, D: int, pad: int) -> Tensor:
 
 
 def direction_of(loaded: LoadedModel) -> Direction:
-    """Returns the languages of the model. Raises InputError unless it has the vocabulary and the positions of one that
-    was imported from M2M100 or NLLB."""
+    """Returns the model's direction. Raises InputError unless its vocabulary and positions come from M2M100 or
+    NLLB."""
     vocab, config, begin = loaded.tgt_vocab, loaded.model.config, loaded.search.begin
     tags = [*begin, *loaded.tags.values()]
     has_codes = loaded.src_vocab is vocab and len(tags) == 2 and set(tags) <= set(vocab.tags)
@@ -218,11 +218,12 @@ def direction_of(loaded: LoadedModel) -> Direction:
 
 
 def embeddings(loaded: LoadedModel, rows: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-    """Returns the matrices of the subwords, and the last bias of the decoder if they contain the projection's bias.
+    """Returns the embeddings and the projection, and the bias of the decoder's final norm if the projection's weights
+    contain a bias.
 
-    `rows` puts a weight in the order of Hugging Face. The last layer of the decoder is a norm, n * g + c, and the mean
-    of n is 0. With c = g * (1 - mean(c / g)) added, which changes the logits by a constant for each subword, the mean
-    of (n * g + c) / g is 1. So b / (g * D), added to a subword's row, adds b to its logit.
+    `rows` puts a weight in Hugging Face's order. The final norm is n * g + c, and the mean of n is 0. Adding
+    a = g * (1 - mean(c / g)) to c makes the mean of (n * g + c + a) / g equal to 1. It also adds a constant to each
+    subword's logit, which is subtracted from its bias b. So b / (g * D), added to a subword's row, adds b to its logit.
     """
     ours = loaded.model.state_dict()
     bias_V = rows(ours["projection.bias"].float()) if "projection.bias" in ours else torch.zeros(1)
@@ -240,8 +241,8 @@ def embeddings(loaded: LoadedModel, rows: Callable[[Tensor], Tensor]) -> dict[st
 
 
 def write_tokenizer(folder: Path, vocab: Vocabulary, pieces: Sequence[str], direction: Direction) -> dict[str, Any]:
-    """Writes the files of the tokenizer but its settings, which it returns. Raises InputError for NLLB without
-    transformers, whose package makes a file."""
+    """Writes the tokenizer's files, and returns its settings. Raises InputError for NLLB without transformers, which
+    makes tokenizer.json."""
     codes = [tag[2:-2] for tag in vocab.tags]
     settings: dict[str, Any] = {
         "src_lang": direction.pair.src, "tgt_lang": direction.pair.tgt, "bos_token": "<s>", "eos_token": "</s>",
@@ -265,12 +266,12 @@ def write_tokenizer(folder: Path, vocab: Vocabulary, pieces: Sequence[str], dire
 
 
 def normalization_table(proto: bytes) -> bytes:
-    """Returns the precompiled_charsmap (2) of the normalizer_spec (3); empty for a model that does not normalize."""
+    """Returns `normalizer_spec.precompiled_charsmap` (fields 3 and 2); empty if the model does not normalize."""
     return bytes(in_spec(proto, 3, 2, b""))
 
 
 def _nllb_tokenizer(ids: Mapping[str, int], normalization: bytes, settings: Mapping[str, Any]) -> Any:
-    """Returns a tokenizer of the package tokenizers. `normalization` is SentencePiece's."""
+    """Returns a tokenizer of the package tokenizers. `normalization` is a `normalization_table`."""
     package = transformers()
     base = importlib.import_module("transformers.tokenization_utils_base")
     special = [*SPECIAL_PIECES, *settings["additional_special_tokens"]]

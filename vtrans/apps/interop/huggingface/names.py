@@ -9,7 +9,7 @@ CONFIG, GENERATION, WEIGHTS, PICKLED = "config.json", "generation_config.json", 
 SHARDS = "model.safetensors.index.json"
 SOURCE_SPM, TARGET_SPM, VOCAB, TARGET_VOCAB = "source.spm", "target.spm", "vocab.json", "target_vocab.json"
 TOKENIZER = "tokenizer_config.json"
-# Keys of config.json by the names of ours: sizes, of which both stacks must have the same, and other values.
+# Keys of config.json by our names: sizes, which must be equal in both stacks, and other values.
 SIZES = {
     "d_model": ("d_model",),
     "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
@@ -18,9 +18,9 @@ SIZES = {
     "decoder_layers": ("decoder_layers",),
 }
 VALUES = ("scale_embedding", "dropout", "attention_dropout", "activation_dropout")
-# Keys of generation_config.json by the names of ours.
+# Keys of generation_config.json by our names.
 SEARCH = {"beam": "num_beams", "alpha": "length_penalty", "no_repeat_ngram": "no_repeat_ngram_size"}
-# The rules of `search.stop` there, as `early_stopping`.
+# Values of `early_stopping` by `search.stop`.
 STOPS = {"count": True, "current": False, "exhaustive": "never"}
 
 

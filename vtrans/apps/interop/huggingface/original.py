@@ -19,7 +19,7 @@ from vtrans.text.piece_table import split_language
 from vtrans.text.vocabulary import EOS_ID, UNK_ID
 
 Ids = Sequence[int | None]
-"""The id in Hugging Face of each of our ids, or None."""
+"""Hugging Face's id for each of our ids, or None."""
 
 
 def transformers() -> Any:
@@ -33,19 +33,19 @@ def transformers() -> Any:
 
 @contextmanager
 def _explained(what: str, kind: type[VtransError] = VtransError) -> Iterator[None]:
-    """Hides warnings of transformers, and raises its errors as one of this kind."""
+    """Hides transformers' warnings, and converts its errors to `kind`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
-        except Exception as error:  # of any kind, such as for settings that need code from the network
+        except Exception as error:  # of any type, for example for settings that need code from the network
             words = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
             raise kind(f"transformers cannot {what}: {words}.") from None
 
 
 class TransformersModel(Program):
-    """A model of transformers. `src` and `tgt` have its ids of our subwords. `direction` is the source language and the
-    forced first token of a model of several languages; our lines begin with our tag of that language."""
+    """A model run by transformers. `src` and `tgt` map our ids to its ids. For a multilingual model, `direction` is the
+    source language and the forced first token; our lines then begin with our tag of the source language."""
 
     def __init__(self, folder: Path, src: Ids, tgt: Ids, direction: tuple[str, int] | None = None) -> None:
         self._package = transformers()
@@ -55,8 +55,8 @@ class TransformersModel(Program):
         self._is_limited = False
 
     def _loaded(self, kind: str, **options: Any) -> Any:
-        """Returns what a class of transformers reads from the folder. Raises InputError if it cannot read that."""
-        # Only classes of the package run: no code of the folder, and no network.
+        """Returns the object that a transformers class loads from the folder. Raises InputError if that fails."""
+        # Run only the package's own classes: no code from the folder, and no network access.
         options |= {"local_files_only": True, "trust_remote_code": False}
         with _explained(f"load {self._folder}", InputError):
             return getattr(self._package, kind).from_pretrained(str(self._folder), **options)
@@ -64,7 +64,7 @@ class TransformersModel(Program):
     @cached_property
     def model(self) -> Any:
         model = self._loaded("AutoModelForSeq2SeqLM", dtype=torch.float32).eval()
-        # With it, a translation that reaches its limit would count as finished.
+        # With a forced EOS, a translation that reaches its limit would count as finished.
         model.generation_config.forced_eos_token_id = None
         if self._direction:
             model.generation_config.forced_bos_token_id = self._direction[1]
@@ -86,14 +86,14 @@ class TransformersModel(Program):
             lines = [split_language(line)[1].lstrip() for line in lines]
         with _explained("split the sentences"):
             rows = tokenizer(list(lines))["input_ids"]
-        del tokenizer  # that of NLLB takes some hundred megabytes
+        del tokenizer  # NLLB's takes some hundred megabytes
         release_memory()
         return [[ids.get(place, UNK_ID) for place in places] for places in rows]
 
     @torch.inference_mode()
     def logprobs(self, pairs: Sequence[IdPair]) -> list[list[float]]:
         logprobs, start = [], self.model.config.decoder_start_token_id
-        for source, target in pairs:  # one at a time, whose logits are in memory at once
+        for source, target in pairs:  # one at a time, because all logits of a target are in memory
             places = [self._tgt[i] for i in target]
             begun = torch.tensor([[start, *places[:-1]]])
             (logits,) = self.model(input_ids=self._input(source), decoder_input_ids=begun).logits
@@ -106,7 +106,7 @@ class TransformersModel(Program):
         ids, translations = {place: id for id, place in enumerate(self._tgt)}, []
         for source, longest in zip(ours.sources, ours.limits, strict=True):
             inputs = self._input(source)
-            # `max_length` of the folder would be ignored with a warning.
+            # The folder's `max_length` would be ignored with a warning.
             options = {"do_sample": False, "max_new_tokens": longest, "max_length": None}
             with _explained("translate with the folder's settings"):
                 (row,) = self.model.generate(inputs, attention_mask=torch.ones_like(inputs), **options).tolist()
