@@ -189,7 +189,7 @@ class Vocabulary:
         return {character for character in self.unknown(text) if self.unknown(character.lower())}
 
     def names_language(self, line: str) -> bool:
-        """Returns whether a line begins with one of the table's tags, so that nothing may precede or change the tag."""
+        """Returns whether a line begins with one of the table's tags, so that steps leave the line unchanged."""
         return self.table is not None and any(tag in self.tags for tag in split_language(line)[0])
 
     def is_subword(self, id: int) -> bool:

@@ -13,7 +13,7 @@ QUOTA_EXCEEDED = 456  # DeepL's own status
 
 
 def is_deepl(path: str) -> bool:
-    """Returns whether a path belongs to DeepL's interface."""
+    """Returns whether a path belongs to DeepL's API."""
     return path.startswith(("/v2/", "/v3/"))
 
 

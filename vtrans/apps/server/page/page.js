@@ -14,7 +14,7 @@ let settings = {};
 let only = null; // the names of the two languages if the server has one pair, and there is nothing to choose
 let running = null; // the request that has not been answered
 let timer = 0;
-let shown = ""; // the translation as it is shown
+let shown = ""; // the translation on display
 let textLanguage = ""; // the language of the text that it translates
 
 function made(name, content, properties = {}) {
@@ -204,7 +204,7 @@ function present(answer) {
   }
   textLanguage = detected && source.value === "auto" ? detected.language : source.value;
   put(answer.translatedText, answer.alignments || [], answer.confidences || []);
-  if (textLanguage === target.value) at("correct").disabled = true; // the text stays as it is
+  if (textLanguage === target.value) at("correct").disabled = true; // the text stays unchanged
   if (unlikely) at("status").textContent = `This may not be ${only[0]}`;
   else if (!detected || !detected.confidence || (only && detected.confidence >= SURE)) at("status").textContent = "";
   else at("status").textContent = `${detected.confidence < SURE ? "Probably" : "Detected"} ${named(detected.language)}`;
@@ -294,7 +294,7 @@ at("correction").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.ctrlKey) saveCorrection();
 });
 
-// Linked words. Places are counted in characters, of which JavaScript's strings may need two units each.
+// Linked words. Places count characters; a character may take two units of a JavaScript string.
 
 function show(pane, content, places, links = [], doubtful = []) {
   const characters = [...content];
