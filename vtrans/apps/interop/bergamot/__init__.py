@@ -1,1 +1,1 @@
-"""Models for Bergamot, the engine of Firefox's translations: Marian's networks with weights of 8 bits."""
+"""Export of models for Bergamot, Firefox's translation engine: Marian networks with 8-bit weights."""

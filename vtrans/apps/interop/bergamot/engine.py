@@ -1,6 +1,6 @@
-"""Runs Bergamot, from a folder of its npm package, in Node, to compare an export with it.
+"""Runs Bergamot's npm package in Node, to compare an export with it.
 
-The engine translates each sentence by itself, because the sentences of a batch share their shortlists.
+The engine translates each sentence separately, because the sentences of a batch have a common shortlist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PROGRAM = Path(__file__).with_name("translate.cjs")
 
 
 def package(engine: Path | None) -> Path:
-    """Returns the folder of the npm package. Raises InputError if it is not one."""
+    """Returns the folder of the npm package. Raises InputError if `engine` is None or another folder."""
     if engine is None:
         raise InputError(f"the folder of the engine's npm package, {PACKAGE}, is not given")
     for name in ("package.json", *WORKER):
@@ -41,7 +41,7 @@ def package(engine: Path | None) -> Path:
 
 
 class Bergamot(Program):
-    """The engine with the model of a folder."""
+    """The engine running the model in a folder."""
 
     tolerance = Tolerance(token=math.inf, mean=math.inf, lost=0.02)
 
@@ -62,7 +62,7 @@ class Bergamot(Program):
     def texts(self, lines: Sequence[str]) -> list[str]:
         """Returns the engine's translation of each line, which is one sentence. Raises VtransError if it fails."""
         with tempfile.TemporaryDirectory() as name:
-            for file in WORKER:  # without package.json, which would make Node read the scripts as modules
+            for file in WORKER:  # without package.json, which would make Node treat the scripts as modules
                 shutil.copy(self.package / file, name)
             worker, settings = Path(name) / Path(WORKER[0]).name, json.dumps(FIREFOX | {"ssplit-mode": "sentence"})
             files = [*self.names["models"], *self.names.get("shortlist", [""]), *dict.fromkeys(self.names["vocabs"])]

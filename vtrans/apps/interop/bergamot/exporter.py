@@ -1,7 +1,7 @@
-"""Writes a model for Bergamot: Marian's usual network in 8 bits, SentencePiece models, a shortlist and settings.
+"""Writes a model for Bergamot: a Marian network with 8-bit weights, SentencePiece models, a shortlist and settings.
 
-The files are named like those of Firefox's models. The engine is compared with a reference that has the file's own
-weights and alphas. `write_page` also writes a static page, which translates in a browser.
+The files have the names of Firefox's models. The engine is compared with a reference that has the file's own weights
+and alphas. `write_page` also writes a static page that translates in a browser.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from vtrans.system.errors import InputError
 from vtrans.text.languages import language_name
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
 
-ALPHA = "_QuantMultA"  # after the name of a matrix
-# The engine knows an alpha by the name of its matrix, which is "none" for a shortlisted projection in some versions.
+ALPHA = "_QuantMultA"  # suffix of a matrix's name
+# The engine finds an alpha by the name of its matrix, which is "none" for a shortlisted projection in some versions.
 _SHORTLISTED = "none"
-LONGEST = 126  # subwords; the engine divides longer sentences
+LONGEST = 126  # subwords; the engine splits longer sentences
 PAGE = Path(__file__).with_name("page")
 COPIED = ("page.css", "page.js", "offline.js")
 # The page runs only its own scripts, and sends no request to another host. The engine is WebAssembly.
@@ -69,8 +69,8 @@ def write(
     """Writes the files into an empty folder. Returns the model as Bergamot computes it, and a function that loads the
     files into the engine, whose npm package is the folder `engine`.
 
-    The alphas are tuned on `samples`. Raises InputError for a model that Bergamot does not express, and for an
-    `engine` that is not its package.
+    The alphas are tuned on `samples`. Raises InputError for a model that Bergamot cannot express, and for an `engine`
+    that is not its package.
     """
     _check(loaded)
     if engine:
@@ -79,7 +79,7 @@ def write(
         console.warn("the alphas are tuned on a few sentences of vtrans; give a sample file of some hundred sentences")
         samples = real_sentences(loaded)
     search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=RATIO)
-    # Scores are those of a subword.
+    # Compare scores per subword.
     search = replace(search, alpha=1.0, length_penalty="length", max_source=min(search.max_source, LONGEST))
     loaded = replace(loaded, search=search)
     alphas = tuned_alphas(loaded, samples)
@@ -98,7 +98,7 @@ def write(
 
 
 def _check(loaded: LoadedModel) -> None:
-    """Raises InputError for a network, positions, a start or a vocabulary that Bergamot does not have."""
+    """Raises InputError for a network, positions, a start or a vocabulary that Bergamot cannot express."""
     check_model(loaded.model.config, BERGAMOT)
     model = loaded.model
     computed = loaded.model.config.positions == "marian"
@@ -129,8 +129,8 @@ def _is_spm(vocab: Vocabulary) -> bool:
 
 
 def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors, dict[str, Tensor]]:
-    """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each, and the values of these matrices
-    by our names."""
+    """Returns Marian's tensors by name, with an alpha for each 8-bit matrix, and the dequantised matrices by our
+    names."""
     config, ours = loaded.model.config, loaded.model.state_dict()
     tensors: dict[str, Tensor | Matrix] = {}
     weights: dict[str, Tensor] = {}
@@ -166,8 +166,8 @@ def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
 
 
 def _embedding(weight: Tensor) -> Matrix:
-    """Returns an embedding in 8 bits with unused rows. The engine derives the multiplier of a projection from its
-    largest value; a value of 127 in the last row makes this the multiplier in the file."""
+    """Returns an 8-bit embedding, padded with unused rows. The engine derives a projection's multiplier from its
+    largest value; a 127 in the last row makes it equal to the multiplier in the file."""
     integers, multiplier = matrix(weight)
     padded = F.pad(integers, (0, 0, 0, _padded(len(integers)) - len(integers)))
     padded[-1, 0] = LARGEST_INTEGER
@@ -175,12 +175,12 @@ def _embedding(weight: Tensor) -> Matrix:
 
 
 def _padded(rows: int) -> int:
-    """Returns the number of rows that a table of pieces has for Bergamot: a multiple of 8, and at least one unused."""
+    """Returns the number of rows of an exported table: a multiple of 8, with at least one unused row."""
     return (rows // 8 + 1) * 8
 
 
 def settings_of(loaded: LoadedModel) -> dict[str, Any]:
-    """Returns the settings of the model file, those of Marian 1.12.42 that change a post-norm Transformer."""
+    """Returns the settings for the model file: all in Marian 1.12.42 that affect a post-norm Transformer."""
     config = loaded.model.config
     ssru, joint = config.autoregression == "ssru", config.tie == "src-tgt-softmax"
     return {

@@ -1,10 +1,10 @@
 """Writes the files of a model for Bergamot: the model (`src/common/binary.cpp` of browsermt/marian-dev), a lexical
 shortlist (`src/data/shortlist.cpp`) and settings.
 
-A model file has the version 1, the number of tensors, four numbers per tensor (length of the name, type, length of the
-shape, bytes), the names, the shapes, a gap, and the data. A tensor of the type intgemm8 is a matrix of 8-bit integers,
-which is followed by the number that the weights were multiplied with. All but embeddings are transposed: their shape
-is [in, out], their data [out, in].
+A model file contains the version 1, the number of tensors, four numbers per tensor (length of the name, type, rank,
+bytes), the names, the shapes, a gap, and the data. A tensor of type intgemm8 is a matrix of 8-bit integers followed by
+the multiplier of its weights. All matrices but embeddings are transposed: their shape is [in, out], their data
+[out, in].
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INT8, FLOAT32, INTGEMM8 = 0x0101, 0x0404, 0x4101
 SHORTLIST_MAGIC = 0xF11A48D5013417F5
 SETTINGS = "config.intgemm8bitalpha.yml"
 RATIO = 2.0  # target subwords per source subword in Firefox
-# Firefox's settings. The engine's worker replaces the lengths and the sizes of batches by its own, which are the same.
+# Firefox's settings. The engine's worker replaces the length and batch settings with its own, which are equal.
 FIREFOX = {
     "beam-size": "1",
     "normalize": "1.0",
@@ -46,7 +46,7 @@ FIREFOX = {
 
 
 class Matrix(NamedTuple):
-    """A matrix in 8 bits: `integers` [out, in] or, of an embedding, [V, D], which are its values times `multiplier`."""
+    """An 8-bit matrix: `integers` are its values times `multiplier`, [out, in] or, in an embedding, [V, D]."""
 
     integers: Tensor
     multiplier: float
@@ -57,12 +57,13 @@ class Matrix(NamedTuple):
 
 
 Tensors = Mapping[str, Tensor | Matrix]
-"""By name. A tensor has the type float32 or, if it is Marian's settings, int8."""
+"""Tensors by name: float32, or int8 for Marian's settings."""
 
 
 def names_of(loaded: LoadedModel) -> dict[str, list[str]]:
-    """Returns the files of the settings `models`, `vocabs` and `shortlist` with Firefox's names, such as
-    `model.ende.intgemm.alphas.bin`, or names without a pair of languages. One file may be both vocabularies."""
+    """Returns Firefox's file names for the settings `models`, `vocabs` and `shortlist`, such as
+    `model.ende.intgemm.alphas.bin`. They omit the languages unless there is one pair. A joint vocabulary is listed
+    twice."""
     pair = f".{''.join(loaded.languages[0])}" if len(loaded.languages) == 1 else ""
     sides = ("", "") if loaded.src_vocab is loaded.tgt_vocab else ("src", "trg")
     names = {"models": [f"model{pair}.intgemm.alphas.bin"], "vocabs": [f"{side}vocab{pair}.spm" for side in sides]}
@@ -70,12 +71,12 @@ def names_of(loaded: LoadedModel) -> dict[str, list[str]]:
 
 
 def write_settings(folder: Path, names: Mapping[str, Sequence[str]]) -> None:
-    """Writes the settings. Lists have one item per line, because the engine's worker reads no others."""
+    """Writes the settings. Lists have one item per line, the only form that the engine's worker reads."""
     lines = ["relative-paths: true"]
     for key, items in names.items():
         lines += [f"{key}:", *(f"  - {item}" for item in items)]
         if key == "shortlist":
-            lines.append("  - false")  # it is not checked
+            lines.append("  - false")  # do not check the shortlist
     lines += [f"{key}: {value}" for key, value in FIREFOX.items()]
     (folder / SETTINGS).write_bytes(("\n".join(lines) + "\n").encode())
 
@@ -102,10 +103,10 @@ def write_model(path: Path, tensors: Tensors) -> None:
 
 
 def write_shortlist(path: Path, shortlist: Shortlist, tgt: Sequence[int | None], src: Sequence[int | None]) -> None:
-    """Writes a lexical shortlist. `tgt` and `src` are the rows of the written vocabularies by our ids.
+    """Writes a lexical shortlist. `tgt` and `src` map our ids to the rows of the written vocabularies.
 
-    Bergamot lists the first rows of the vocabulary for each sentence, which are not the frequent subwords here. So
-    these are translations of EOS, with which each source ends.
+    Bergamot lists the vocabulary's first rows for each sentence, but here these are not the frequent subwords. So the
+    frequent subwords are translations of EOS, which ends each source.
     """
     always = {tgt[id] for id in (*shortlist.frequent.tolist(), EOS_ID)}
     lists: dict[int, list[int]] = {}
@@ -121,7 +122,7 @@ def write_shortlist(path: Path, shortlist: Shortlist, tgt: Sequence[int | None],
 
 
 def checksum(data: bytes) -> int:
-    """Returns Marian's hash of whole 64-bit words: `hashMem` of src/common/hash.h."""
+    """Returns Marian's hash of the whole 64-bit words in `data` (`hashMem` in src/common/hash.h)."""
     seed, mask = 0, (1 << 64) - 1
     for (word,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]):
         seed ^= (word + 0x9E3779B9 + (seed << 6) + (seed >> 2)) & mask

@@ -1,8 +1,8 @@
-"""Weights and activations in 8 bits, as Bergamot computes with them.
+"""8-bit quantization of weights and activations, as in Bergamot.
 
-Each matrix has one multiplier, and so have the activations that it is multiplied with: the alpha. Values are
-multiplied, rounded to integers and clipped to 127. A network with the same rounded values is a reference for Bergamot,
-except for the order of sums, which may move an activation to the next integer.
+Each matrix has one multiplier, and its input activations have another, the alpha. Values are multiplied, rounded to
+integers and clipped at -127 and 127. A network with the same rounded values is a reference for Bergamot, except for
+the order of sums, which may move an activation to the next integer.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from vtrans.apps.interop.comparison import encoded, translated
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.model.products import Linear
 
-LARGEST_INTEGER = 127  # of an integer, of either sign
-# Inputs are from 0 to 254, as 127 is added to them and its product subtracted from the result.
+LARGEST_INTEGER = 127  # largest absolute value of a quantised number
+# Limit for the sum of two neighbouring weights. Inputs range from 0 to 254, because the engine adds 127 to them.
 MOST_OF_PAIR = 32767 // 254
 PROJECTION = "projection"
-KEPT = 1 << 18  # activations of a matrix that its alpha is chosen by
-CLIPS = [share / 40 for share in range(8, 81)]  # of the largest value: those that 127 may stand for
-# Those of a weight, among them the one with which the largest value becomes any integer that it may have in a matrix.
+KEPT = 1 << 18  # activations per matrix from which its alpha is chosen
+CLIPS = [share / 40 for share in range(8, 81)]  # candidates, as shares of the largest value, for clipping
+# Candidates for weights. They include every share with which the largest value becomes an integer from 60 to 127.
 WEIGHT_CLIPS = [*CLIPS[:32], *(LARGEST_INTEGER / largest for largest in range(LARGEST_INTEGER, 59, -1))]
 
 
 def matrix(weight: Tensor) -> Matrix:
-    """Returns a matrix [out, in] in 8 bits, with the multiplier of the smallest squared error.
+    """Returns an 8-bit matrix [out, in], with the multiplier that minimises the squared error.
 
-    The engine adds the products of two neighbouring inputs in 16 bits, and a larger sum would become the largest one.
-    No sum is larger here, whatever the inputs are, so that all processors compute the same. The values of a matrix
-    give the same matrix: its multiplier has 8 bits, so that the roundings of the values do not change it.
+    The engine adds the products of two neighbouring inputs in 16 bits, where larger sums saturate. No sum saturates
+    here, for any inputs, so all processors give the same result. Quantising the values of a matrix gives the same
+    matrix: its multiplier has 8 significant bits, so rounding errors of the values do not change it.
     """
     largest = float(weight.abs().max()) or 1.0
     multipliers = torch.tensor([LARGEST_INTEGER / (largest * share) for share in WEIGHT_CLIPS]).bfloat16()
@@ -52,13 +52,13 @@ def _matrix(weight: Tensor, multiplier: float) -> Matrix:
 
 
 def rounded(values: Tensor, alpha: float) -> Tensor:
-    """Returns activations as Bergamot has them: integers from -127 to 127, divided by `alpha`."""
+    """Returns activations as Bergamot rounds them: integers from -127 to 127, divided by `alpha`."""
     return torch.round(values * alpha).clamp_(-LARGEST_INTEGER, LARGEST_INTEGER) * (1 / alpha)
 
 
 def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
-    """Returns the alpha of each linear layer by all its names: that of the smallest squared error of the activations
-    while the lines are translated. Raises InputError if all lines are blank or too long."""
+    """Returns the alpha of each linear layer by all its names. It minimises the squared error of the activations while
+    the lines are translated. Raises InputError if all lines are blank or too long."""
     seen: dict[nn.Module, list[Tensor]] = {}
 
     def keep(module: nn.Module, values: Tensor) -> None:
@@ -88,7 +88,7 @@ def _alpha(values: Tensor) -> float:
 
 
 def reference(loaded: LoadedModel, weights: Mapping[str, Tensor], alphas: Mapping[str, float]) -> LoadedModel:
-    """Returns a model that computes as Bergamot does, with these weights and with activations rounded by the alphas."""
+    """Returns a copy that computes as Bergamot does, with these weights and with activations rounded by the alphas."""
     model = copy.deepcopy(loaded.model)
     for name, weight in weights.items():
         model.get_parameter(name).data.copy_(weight)
@@ -99,6 +99,6 @@ def reference(loaded: LoadedModel, weights: Mapping[str, Tensor], alphas: Mappin
     for name, module in model.named_modules():
         if isinstance(module, Linear):
             module.register_forward_pre_hook(rounds(alphas[name]))
-    # A shortlisted projection is no call of a module.
+    # A shortlisted projection does not call a module.
     model.decoder.final_norm.register_forward_hook(lambda _, __, out: rounded(out, alphas[PROJECTION]))
     return replace(loaded, model=model.eval())

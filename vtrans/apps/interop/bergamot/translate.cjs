@@ -1,5 +1,5 @@
-// Runs Bergamot in Node for engine.py: translates each text of a list of JSON on the standard input, and writes each
-// translation as a line of JSON. The arguments are the worker, the settings and the files of the model.
+// Runs Bergamot in Node for engine.py: translates each text in a JSON list on standard input, and writes each
+// translation as a line of JSON. The arguments are the worker, the settings and the model's files.
 const {Worker} = require("node:worker_threads"), {readFileSync} = require("node:fs");
 const [path, config, model, shortlist, ...vocabs] = process.argv.slice(2);
 const worker = new Worker(path), pending = new Map();

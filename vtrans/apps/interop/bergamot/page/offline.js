@@ -1,4 +1,4 @@
-// The service worker: it keeps a copy of each file of the page, which is used when the server cannot be reached.
+// The service worker: keeps a copy of each file of the page for use when the server cannot be reached.
 "use strict";
 
 async function answer(request) {

@@ -1,15 +1,15 @@
-// The page: translates what is typed, with an engine in a thread of its own, and works again without the server.
+// The page: translates typed text with an engine in a separate thread, and later also works offline.
 "use strict";
 
 const MODEL = JSON.parse(document.getElementById("files").textContent);
 const WORKER = "worker/translator-worker.js";
-const LINES = 16; // that are translated at a time
+const LINES = 16; // translated at a time
 const PAIR = { from: "source", to: "target" };
 const [text, output, status, error] = ["text", "output", "status", "error"].map((id) => document.getElementById(id));
 const pending = new Map();
 let worker, serial = 0, running = false, changed = false;
 
-// Sends the engine a message, which it answers with the number of the message.
+// Sends the engine a message; its answer has the same number.
 function call(name, ...args) {
   return new Promise((accept, reject) => {
     pending.set(++serial, { accept, reject });
@@ -46,10 +46,10 @@ async function load() {
   status.textContent = `Ready after ${((performance.now() - start) / 1000).toFixed(1)} seconds.`;
   document.body.dataset.state = "ready";
   update();
-  keep().catch(() => {}); // without copies of the files, the page works while its server can be reached
+  keep().catch(() => {}); // without copies of the files, the page only works online
 }
 
-// Keeps a copy of each file for a visit without the server. Browsers allow it with HTTPS and on localhost.
+// Keeps a copy of each file for offline visits. Browsers allow this with HTTPS and on localhost.
 async function keep() {
   if (!navigator.serviceWorker) return;
   const { scope } = await navigator.serviceWorker.register("offline.js");
@@ -62,13 +62,13 @@ async function keep() {
   document.body.dataset.offline = "ready";
 }
 
-// Models that have learned from clean text answer emoji with nonsense. So emoji are copied, as vtrans itself does.
+// Models trained on clean text mistranslate emoji. So emoji are copied, as in vtrans itself.
 const EMOJI = /((?:\s*(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}\ufe0f)(?:\p{Emoji_Modifier}|[\u200d\ufe0f])*)+\s*)/u;
 const SENTENCE_END = /[\p{Sentence_Terminal}…]["'”’)\]]*$/u;
 const wordsOf = (line) => line.split(/\s+/).filter(Boolean);
 
-// Returns the texts of a line, between which are the emoji at the ends of its sentences. A text lists the emoji inside
-// it, each with the number of words before it.
+// Splits a line at the emoji that end its sentences, and returns the texts and these emoji. A text lists the emoji
+// inside it, each with the number of words before it.
 function divided(line) {
   const parts = line.split(EMOJI), texts = [{ text: parts[0], inside: [] }], between = []; // every second part is emoji
   for (let i = 1; i < parts.length; i += 2) {
@@ -84,14 +84,14 @@ function divided(line) {
   return { texts, between };
 }
 
-// Returns a translation with the emoji from inside its text, each after the same share of the words.
+// Returns a translation with the emoji from inside the source text, each after the same share of the words.
 function withEmoji(translation, { text, inside }) {
   const words = wordsOf(translation), share = words.length / wordsOf(text).length;
   for (const one of inside.toReversed()) words.splice(Math.round(one.words * share), 0, one.emoji);
   return inside.length ? words.join(" ") : translation;
 }
 
-// Returns what the model is given of a line, and a function that makes the line's translation of its answers.
+// Returns the texts of a line for the model, and a function that makes the line's translation from its answers.
 function read(line) {
   const { texts, between } = divided(line);
   return {
@@ -103,7 +103,7 @@ function read(line) {
   };
 }
 
-// Translates the text as it is now, and again if it has changed meanwhile.
+// Translates the current text, and again if it has changed meanwhile.
 async function update() {
   changed = true;
   if (running || document.body.dataset.state !== "ready") return;
@@ -137,7 +137,7 @@ function fail(reason) {
 }
 
 text.addEventListener("input", () => {
-  if (document.body.dataset.state === "ready") status.textContent = ""; // it was about the text before
+  if (document.body.dataset.state === "ready") status.textContent = ""; // the status was about the previous text
   update().catch(fail);
 });
 load().catch(fail);
