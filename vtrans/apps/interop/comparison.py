@@ -204,8 +204,8 @@ def real_sentences(loaded: LoadedModel) -> list[str]:
 
 
 def encoded(loaded: LoadedModel, lines: Sequence[str]) -> Outputs:
-    """Returns Outputs without translations for the lines that are not blank and short enough to be translated whole.
-    Raises InputError if there are none."""
+    """Returns Outputs without translations for the nonblank lines that are short enough to be translated whole. Raises
+    InputError if there are none."""
     search = loaded.search
     if search.begin:  # translations begin with the target language's tag, and sources with their own
         tag = next(iter(loaded.tags.values()), "")

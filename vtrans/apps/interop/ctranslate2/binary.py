@@ -22,7 +22,7 @@ from vtrans.system.errors import FileError
 from vtrans.system.files import reason
 
 VERSION, REVISION = 6, 7  # the newest file version and specification revision
-# Specifications of encoder-decoder Transformers, with the number of heads before revision 3.
+# Specifications of encoder-decoder Transformers, with the number of heads of models before revision 3.
 SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}
 # Revision 1 uses OpenNMT-tf's names. Each is replaced once, in this order.
 OPENNMT_TF = {

@@ -1,7 +1,7 @@
 """Writes a model as a folder for CTranslate2.
 
-The folder contains CTranslate2's own files (model.bin, config.json, the subwords as JSON), which any program can load
-with CTranslate2, the SentencePiece model(s), and vtrans.json.
+The folder contains the SentencePiece model(s), vtrans.json, and CTranslate2's own files (model.bin, config.json, the
+subwords as JSON), which any program with CTranslate2 can load.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ SCALARS: dict[str, tuple[float, ...]] = {
 SCALES = ("scale_embeddings", "embeddings/multiply_by_sqrt_depth")
 # Scalars without effect here, for example how to merge embeddings, because there is only one.
 UNUSED = ("embeddings_merge", "alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi")
-# The values that vtrans supports; None means that the setting is missing.
+# Settings with the values that vtrans supports; None means that the setting is missing.
 FIXED = {"add_source_bos": (False, None), "multi_query_attention": (False, None), "quantization_type": (0, None)}
 
 

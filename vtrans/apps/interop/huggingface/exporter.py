@@ -204,7 +204,7 @@ def _layers(loaded: LoadedModel, order: Tensor | None) -> Iterator[tuple[str, Te
     ours = loaded.model.state_dict()
     for name, parts, _ in layer_weights(loaded.model.config, WEIGHTS):
         weight = ours[name].float()
-        if order is not None and re.search(r"norm\.|\.out\.|\.outer\.", name):  # their outputs are columns of the model
+        if order is not None and re.search(r"norm\.|\.out\.|\.outer\.", name):  # their rows are columns of the model
             weight = weight[order]
         elif order is not None and weight.dim() == 2:
             weight = weight[:, order]
