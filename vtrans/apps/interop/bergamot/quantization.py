@@ -57,8 +57,8 @@ def rounded(values: Tensor, alpha: float) -> Tensor:
 
 
 def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
-    """Returns the alpha of each linear layer by all its names. Each minimises the squared error of the activations while
-    the lines are translated. Raises InputError if all lines are blank or too long."""
+    """Returns the alpha of each linear layer by all its names. Each minimises the squared error of the activations
+    while the lines are translated. Raises InputError if all lines are blank or too long."""
     seen: dict[nn.Module, list[Tensor]] = {}
 
     def keep(module: nn.Module, values: Tensor) -> None:
