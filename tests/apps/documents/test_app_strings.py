@@ -143,8 +143,9 @@ def test_markup_in_the_text_of_android_is_there_once_and_as_it_was(source: str, 
 @pytest.mark.parametrize("translation", ["c", "c <br> d <i>", "<br id='%2$s'>"])
 def test_a_string_of_android_with_other_markup_stays(source: str, translation: str) -> None:
     (opened,) = open_file("strings.xml", string(source).encode(), 100_000).texts
-    slot = android_document(opened, "en").slots[0]  # type: ignore[attr-defined]
-    assert slot.written([escape(translation)]) is None
+    document = android_document(opened, "en")
+    assert isinstance(document, FilledDocument)
+    assert document.slots[0].written([escape(translation)]) is None
 
 
 @pytest.mark.parametrize(

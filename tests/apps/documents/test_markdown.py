@@ -2,7 +2,7 @@
 
 import hypothesis.strategies as st
 import pytest
-from catalogues import filled, reverse, rotated, same
+from catalogues import Translate, filled, reverse, rotated, same
 from hypothesis import example, given
 from markdown_it import MarkdownIt
 
@@ -76,8 +76,8 @@ add_syntax(MARKED)
 @given(PARTS, st.sampled_from([same, reverse, rotated]))
 @example("\\\n[^1]: ", reverse)
 @example("\n\n[^1]: \u00e9<http://x>", reverse)
-def test_the_markup_of_any_file_is_read_as_before(source: str, translate: object) -> None:
-    made = filled("a.md", ("x " + source).encode(), translate).decode()  # type: ignore[arg-type]
+def test_the_markup_of_any_file_is_read_as_before(source: str, translate: Translate) -> None:
+    made = filled("a.md", ("x " + source).encode(), translate).decode()
 
     def structure(text: str) -> tuple[list[tuple[str, int]], list[tuple[str, str, str]]]:
         tokens = MARKED.parse(text)

@@ -5,7 +5,7 @@ import re
 import hypothesis.strategies as st
 import polib
 import pytest
-from catalogues import filled, reverse, rotated, same
+from catalogues import Translate, filled, reverse, rotated, same
 from hypothesis import given
 
 from vtrans.apps.documents.document import FilledDocument, Translated
@@ -165,13 +165,13 @@ PARTS = st.lists(
 
 
 @given(PARTS, st.sampled_from([same, reverse, rotated]))
-def test_every_tag_and_placeholder_is_there_once_and_polib_reads_the_file(source: str, translate: object) -> None:
+def test_every_tag_and_placeholder_is_there_once_and_polib_reads_the_file(source: str, translate: Translate) -> None:
     file = polib.POFile(check_for_duplicates=False)
     file.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
     file.append(polib.POEntry(msgid=source or "x", msgctxt="c"))
     file.append(polib.POEntry(msgid="z", msgstr="Z", occurrences=[("a", "1")]))
     content = str(file).encode()
-    made = filled("a.po", content, translate)  # type: ignore[arg-type]
+    made = filled("a.po", content, translate)
     first, second = polib.pofile(made.decode())
     assert (first.msgid, first.msgctxt) == (source or "x", "c")
     assert str(second) == str(file[1])
@@ -179,7 +179,7 @@ def test_every_tag_and_placeholder_is_there_once_and_polib_reads_the_file(source
     if first.msgstr:
         assert sorted(re.findall(pattern, first.msgstr)) == sorted(re.findall(pattern, source))
         assert sorted(first.msgstr.replace(" ", "")) == sorted((source or "x").replace(" ", ""))
-    assert filled("a.po", made, translate) == made or not first.msgstr.strip()  # type: ignore[arg-type]
+    assert filled("a.po", made, translate) == made or not first.msgstr.strip()
 
 
 def test_long_strings_are_wrapped_as_their_source() -> None:

@@ -4,7 +4,7 @@ import re
 
 import hypothesis.strategies as st
 import pytest
-from catalogues import filled, loud, reverse, rotated, same
+from catalogues import Translate, filled, loud, reverse, rotated, same
 from hypothesis import given
 
 from vtrans.apps.documents.document import FilledDocument, Filling, Translated
@@ -25,9 +25,9 @@ TWO = (
 REVIEW = '<target state="needs-review-translation">'
 
 
-def one(body: str, **options: bool) -> str:
+def one(body: str, overwrite: bool = False) -> str:
     """Returns the translated form of a body in XLIFF 1.2."""
-    made = filled("a.xlf", (ONE % body).encode(), **options).decode()  # type: ignore[arg-type]
+    made = filled("a.xlf", (ONE % body).encode(), overwrite=overwrite).decode()
     before, after = (ONE % "\0").split("\0")
     assert made.startswith(before)
     assert made.endswith(after)
@@ -73,8 +73,8 @@ def test_the_segments_of_a_source_stay_segments() -> None:
     )
 
 
-def two(body: str, attributes: str = ' trgLang="de"', **options: bool) -> str:
-    made = filled("a.xlf", (TWO % (attributes, body)).encode(), **options).decode()  # type: ignore[arg-type]
+def two(body: str, attributes: str = ' trgLang="de"', overwrite: bool = False) -> str:
+    made = filled("a.xlf", (TWO % (attributes, body)).encode(), overwrite=overwrite).decode()
     match = re.fullmatch(r".*<unit id=.u.>(.*)</unit></file></xliff>\n", made, re.DOTALL)
     assert match
     assert made == TWO % (' trgLang="de"' if match[1] != body else attributes, match[1])
@@ -152,17 +152,17 @@ TREE = st.recursive(
 
 
 @given(st.lists(TREE, min_size=1, max_size=4).map("".join), st.sampled_from([same, reverse, rotated]))
-def test_every_inline_element_is_there_once_and_nested(source: str, translate: object) -> None:
+def test_every_inline_element_is_there_once_and_nested(source: str, translate: Translate) -> None:
     for number in range(source.count("%")):
         source = source.replace("%", str(number), 1)
-    made = filled("a.xlf", (ONE % unit(source)).encode(), translate).decode()  # type: ignore[arg-type]
+    made = filled("a.xlf", (ONE % unit(source)).encode(), translate).decode()
     if "</target>" not in made:
         assert not re.sub(r"<[^<>]*>|\s", "", source)
         return
     target = made.partition("<target")[2].partition(">")[2].partition("</target>")[0]
     pattern = r"<[^<>]*>|\{0\}|&lt;br/&gt;"
     assert sorted(re.findall(pattern, target)) == sorted(re.findall(pattern, source))
-    assert filled("a.xlf", made.encode(), translate) == made.encode()  # type: ignore[arg-type]
+    assert filled("a.xlf", made.encode(), translate) == made.encode()
 
 
 def test_the_branches_of_icu_are_pairs_in_which_the_same_character_stands_for_the_same_element() -> None:
