@@ -65,6 +65,8 @@ class Opened:
     written: Callable[[list[str]], bytes]
 
 
+Members = list[tuple[zipfile.ZipInfo, bytes]]
+"""The members of a zip file, each with its content."""
 Open = Callable[[bytes, int, Filling], Opened]
 """Opens a file, given its content, the maximum size when unpacked in bytes, and how entries are filled."""
 
@@ -126,40 +128,41 @@ def _check_languages(named: tuple[str, str], filling: Filling, what: str = "file
 
 def _zipped(is_text: Callable[[str], object], read: Callable[..., Document]) -> Open:
     """Returns the opener of a zip file with XML members. `is_text` says which members contain text."""
-
-    def opened(content: bytes, most: int, filling: Filling) -> Opened:
-        members = _members(content, most)
-        named = [info.filename for info, _ in members if is_text(info.filename)]
-        if not named:
-            raise DocumentError("The file lacks the parts that hold the text in its format.")
-        tags = sum(data.count(b"<") for info, data in members if info.filename in named)
-        if tags > MOST_TAGS:
-            raise DocumentSizeError(f"The file's text must have at most {MOST_TAGS:,} tags of XML, got {tags:,}.")
-        parts = [_decoded(data, encoding(data), "xml") for info, data in members if info.filename in named]
-
-        def written(translated: list[str]) -> bytes:
-            encoded = [encode(text) for (_, encode), text in zip(parts, translated, strict=True)]
-            changed = dict(zip(named, encoded, strict=True))
-            made = io.BytesIO()
-            with zipfile.ZipFile(made, "w") as file:
-                for info, data in members:
-                    file.writestr(info, changed.get(info.filename, data), compress_type=info.compress_type)
-            return made.getvalue()
-
-        return Opened([text for text, _ in parts], partial(read, filling=filling), written)
-
-    return opened
+    return lambda content, most, filling: _packed(_members(content, most), is_text, partial(read, filling=filling))
 
 
 def _xlsx(content: bytes, most: int, filling: Filling) -> Opened:
     """Opens an .xlsx file. The column names of its tables stay, because formulas use them."""
+    members = _members(content, most)
     # Only read for names: a name that is not UTF-8 names no column.
-    tables = (data.decode(errors="replace") for info, data in _members(content, most) if "/tables/" in info.filename)
+    tables = (data.decode(errors="replace") for info, data in members if "/tables/" in info.filename)
     kept = {name for table in tables for name in _COLUMN.findall(table)}
-    return _zipped(_CELLS.fullmatch, partial(office_document, kept=kept))(content, most, filling)
+    return _packed(members, _CELLS.fullmatch, partial(office_document, filling=filling, kept=kept))
 
 
-def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
+def _packed(members: Members, is_text: Callable[[str], object], read: Callable[[str, str], Document]) -> Opened:
+    """Opens the members that contain text, as `is_text` says."""
+    named = [info.filename for info, _ in members if is_text(info.filename)]
+    if not named:
+        raise DocumentError("The file lacks the parts that hold the text in its format.")
+    tags = sum(data.count(b"<") for info, data in members if info.filename in named)
+    if tags > MOST_TAGS:
+        raise DocumentSizeError(f"The file's text must have at most {MOST_TAGS:,} tags of XML, got {tags:,}.")
+    parts = [_decoded(data, encoding(data), "xml") for info, data in members if info.filename in named]
+
+    def written(translated: list[str]) -> bytes:
+        encoded = [encode(text) for (_, encode), text in zip(parts, translated, strict=True)]
+        changed = dict(zip(named, encoded, strict=True))
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w") as file:
+            for info, data in members:
+                file.writestr(info, changed.get(info.filename, data), compress_type=info.compress_type)
+        return made.getvalue()
+
+    return Opened([text for text, _ in parts], read, written)
+
+
+def _members(content: bytes, most: int) -> Members:
     """Returns the members of a zip file, in order. zipfile reads no more of a member than the directory states."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as file:
