@@ -229,6 +229,14 @@ def unmarked_encoding(data: bytes) -> str | None:
     return None
 
 
+def is_utf8(data: bytes) -> bool:
+    """Returns whether bytes are UTF-8."""
+    with suppress(UnicodeDecodeError):
+        data.decode()
+        return True
+    return False
+
+
 def converted(encoding: str) -> str:
     """Returns the end of an error message: the name of an encoding, and how to convert a text to UTF-8."""
     return f"{encoding.upper()}; convert it, for example with `iconv -f {encoding.upper()} -t UTF-8`"

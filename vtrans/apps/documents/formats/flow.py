@@ -83,7 +83,7 @@ def slot_across(
         result = ""
         for n, (raw, part) in enumerate(zip(raws, made, strict=False)):  # a short translation has fewer parts
             ends = _LINE_END.findall(raw)
-            lines = divided(part, [1] * (len(ends) + 1))
+            lines = divided(part, [1] * (len(ends) + 1))  # never more than the source has; fewer need fewer line ends
             result += text[parts[n - 1][1] : parts[n][0]] if n else ""
             result += lines[0] + "".join(f"{line_end}{line}" for line_end, line in zip(ends, lines[1:], strict=False))
         return result

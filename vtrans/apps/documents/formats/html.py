@@ -16,6 +16,7 @@ import turbohtml
 
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.formats.xml import encoding
+from vtrans.text.lines import is_utf8
 
 _PROTECTED = """
 audio canvas code iframe kbd math noscript object plaintext pre samp script style svg template textarea tt var video xmp
@@ -50,8 +51,7 @@ def html_encoding(content: bytes) -> str:
     """Returns the encoding that an HTML file declares, as browsers understand it, or UTF-8 if the content is UTF-8."""
     declared = _CHARSET.search(_COMMENT.sub(b"", content[:PRESCAN]))
     name = (declared[1].decode() if declared else encoding(content)).lower()
-    is_utf8 = not content.isascii() and content.decode(errors="ignore").encode() == content
-    if is_utf8 or (declared and name.startswith("utf")):
+    if (not content.isascii() and is_utf8(content)) or (declared and name.startswith("utf")):
         return "utf-8"
     return "cp1252" if name in _LATIN and _WINDOWS.search(content) else name
 

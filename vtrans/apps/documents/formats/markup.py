@@ -337,9 +337,11 @@ def _forest(items: Sequence[Item]) -> list[Node]:
 
 def _spelt(items: Sequence[Item], escape: Callable[[str], str]) -> list[tuple[int, str, str]]:
     """Returns the texts that `escape` would write differently: the place of each, the text, and how it is written."""
-    places = accumulate((len(item.text) for item in items if item.kind == "text"), initial=0)
-    texts = zip(places, (item for item in items if item.kind == "text"), strict=False)
-    return [(at, item.text, item.raw) for at, item in texts if item.text and escape(item.text) != item.raw]
+    texts = [item for item in items if item.kind == "text"]
+    ends = zip(accumulate(len(item.text) for item in texts), texts, strict=True)
+    return [
+        (end - len(item.text), item.text, item.raw) for end, item in ends if item.text and escape(item.text) != item.raw
+    ]
 
 
 def _all(nodes: Sequence[Node]) -> Iterator[Node]:

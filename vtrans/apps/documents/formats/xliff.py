@@ -153,6 +153,7 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
 def _tags(source: Element) -> dict[str, str]:
     """Returns the character that stands for each element, as written, of an ICU message."""
     raw = dict.fromkeys(node.raw for node in source.children if not is_text(node))
+    # `_message` refuses a unit with more elements than characters.
     return dict(zip(raw, (mark for mark in MARKS if mark not in source.inside), strict=False))
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from vtrans.apps.documents.document import Document, Filling, Slot
 from vtrans.apps.documents.formats.app_strings.copies import Node, copy_document
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, slot_of, unescaped
+from vtrans.text.lines import is_utf8
 
 # A line of a comment begins with # or !, and a backslash at the end of a line continues the value on the next one.
 _PAIR = re.compile(
@@ -24,7 +25,7 @@ _QUOTE = re.compile(r"(?<!')'(?!')")
 
 def properties_encoding(content: bytes) -> str:
     """Returns UTF-8 if a file is UTF-8, else ISO-8859-1, as in older versions of Java."""
-    return "utf-8" if content.decode(errors="ignore").encode() == content else "latin-1"
+    return "utf-8" if is_utf8(content) else "latin-1"
 
 
 def properties_document(text: str, language: str, filling: Filling = Filling()) -> Document:
