@@ -67,10 +67,14 @@ def test_the_recipes_of_a_shipped_chain_can_be_read_back(path: Path, tmp_path: P
 def test_the_code_that_a_recipe_names_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "work").mkdir()
-    (tmp_path / "mine.py").write_text("")
-    files = write_recipe(load_recipe("small", ["train.objective=mine.py:Focal"]), tmp_path / "work/row.toml")
-    assert files == ["row.toml", "row-code/mine.py"]
-    assert load_recipe("work/row.toml").train.objective == "row-code/mine.py:Focal"
+    for place in ("", "other"):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / "mine.py").write_text(f"# {place}")
+    own = load_recipe("small", ["train.objective=mine.py:Focal", "train.best_metric=other/mine.py:Focal"])
+    recipe, *codes = write_recipe(own, tmp_path / "work/row.toml")
+    assert [(tmp_path / "work" / code).read_text() for code in sorted(codes)] == ["# other", "# "]
+    read = load_recipe(f"work/{recipe}").train
+    assert sorted([read.best_metric, read.objective]) == [f"{code}:Focal" for code in sorted(codes)]
     with pytest.raises(InputError, match=r"none\.py"):
         write_recipe(load_recipe("small", ["train.objective=none.py:Focal"]), tmp_path / "work/row.toml")
 

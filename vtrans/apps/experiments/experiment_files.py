@@ -55,9 +55,9 @@ def write_recipe(recipe: Recipe, file: Path) -> list[str]:
             value = getattr(section, key)
             if isinstance(value, str) and ".py:" in value:
                 source, _, kind = value.rpartition(":")
-                made.append(f"{code}/{Path(source).name}")
+                made.append(f"{code}/{key}/{Path(source).name}")  # files of two keys may have one name
                 value = f"{made[-1]}:{kind}"
-                (file.parent / code).mkdir(exist_ok=True)
+                (file.parent / made[-1]).parent.mkdir(parents=True, exist_ok=True)
                 own_digest(source)  # raises InputError if it cannot be read
                 write_atomically(file.parent / made[-1], Path(source).read_bytes())
             if value != getattr(usual, key):
