@@ -169,20 +169,9 @@ class Stages:
     def train(self, name: str, run: str, data: str, recipe: str, *words: str) -> None:
         """Adds the stage that trains a model with the recipe of a section and averages its checkpoints."""
         files = self.recipes[recipe]
-        train = [
-            "vtrans",
-            "train",
-            "--data",
-            data,
-            "--out",
-            run,
-            "--recipe",
-            files[0],
-            *words,
-            *self.chain.text.options,
-        ]
-        average = ["vtrans", "average", run]
-        self.made.append(Stage(name, [train, average], [data, *files], averages([run]), [run], True))
+        options = ["--data", data, "--out", run, "--recipe", files[0], *words, *self.chain.text.options]
+        commands = [["vtrans", "train", *options], ["vtrans", "average", run]]
+        self.made.append(Stage(name, commands, [data, *files], averages([run]), [run], True))
 
     def translate(self, models: Sequence[str], source: str, out: str, how: Model, tag: str = "") -> str:
         """Adds the stage that translates a file in chunks and joins them, and returns the joined file. Each line begins

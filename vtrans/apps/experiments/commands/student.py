@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from vtrans.apps.experiments.experiment_files import Text
-from vtrans.commands.generated import Given, argument, generated, option
+from vtrans.apps.experiments.commands.study import TextOptions
+from vtrans.commands.generated import argument, generated, option
 from vtrans.commands.lines import print_line
 from vtrans.system.console import Console
 
@@ -17,7 +17,7 @@ OUT = "Folder to write. If it holds this chain, that is resumed.  [default: work
 @generated
 def student(
     file: Annotated[Path, argument(FILE, "FILE")],
-    text: Annotated[dict[str, Any], Given(Text, otherwise="the file's value, else ")],
+    text: TextOptions,
     out: Annotated[Path | None, option(OUT, "FOLDER", "Output")] = None,
 ) -> None:
     """Train large models, and a small one on their translations.

@@ -18,12 +18,13 @@ ONLY = "Train only this row. May be repeated."
 RECIPE = "Recipe of all rows, instead of the one of the file."
 SET = "Replace a value of all rows, such as train.dropout=0.2. May be repeated."
 OUT = "Folder to write. If it holds this study, that is resumed.  [default: work/STUDY-BUDGET]"
+TextOptions = Annotated[dict[str, Any], Given(Text, otherwise="the file's value, else ")]
 
 
 @generated
 def study(
     file: Annotated[Path, argument(FILE, "FILE")],
-    text: Annotated[dict[str, Any], Given(Text, otherwise="the file's value, else ")],
+    text: TextOptions,
     steps: Annotated[int | None, option(STEPS, "N", "Training", min=1)] = None,
     minutes: Annotated[float | None, option(MINUTES, "X", "Training", min=0.001)] = None,
     seeds: Annotated[list[int] | None, option(SEED, "N", "Training", flag="--seed")] = None,
