@@ -224,3 +224,9 @@ def test_a_target_of_empty_elements_is_untranslated(ending: str, target: str) ->
     assert '>A <g id="1">DOG</g></target>' in made
     stays = UNIT % '<source>A <x id="1"/></source><target><x id="1"/></target>'
     assert filled(f"a.{ending}", stays.encode(), loud).decode() == stays
+
+
+def test_an_earlier_translation_stays_where_the_source_is_unclear() -> None:
+    source = "{n, plural, other {# cats}} and {m, plural, other {# dogs}}"
+    earlier = (ONE % unit(source, "<target>x</target>")).encode()
+    assert filled("a.xlf", (ONE % unit(source)).encode(), existing=earlier) == earlier

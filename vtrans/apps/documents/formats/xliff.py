@@ -40,20 +40,19 @@ def xliff_document(text: str, language: str, filling: Filling = Filling()) -> Do
     an editor must change with the state, or `vtrans:memory`. Raises DocumentError if the file is not XLIFF.
     """
     root, second = _root(text)
-    slots, left = [], 0
+    slots, left = list[Slot](), 0
     kept = _translated(filling.earlier) if filling.earlier is not None else {}
     for key, unit, keep_space in _units(root, second):
+        source = _source(text, unit)
+        if source.is_blank or not _is_open(unit, filling.overwrite):
+            continue
+        if old := kept.get((key, source.inside)):
+            slots.append(filled_slot(unit.begin, unit.end, old))
+            continue
         try:
-            slot = _slot(text, unit, language, second, keep_space, filling.overwrite)
+            slots.append(_slot(text, unit, source, language, second, keep_space))
         except UnclearMessage:
             left += 1
-            continue
-        if not slot:
-            continue
-        if old := kept.get((key, _source(text, unit).inside)):
-            slots.append(filled_slot(unit.begin, unit.end, old))
-        else:
-            slots.append(slot)
     if slots and second and "trgLang" not in root.attributes:
         if not filling.target:
             raise DocumentError("The element xliff needs the attribute trgLang, as the target language is not known.")
@@ -122,14 +121,17 @@ def _units(
         yield path, element, keep_space
 
 
-def _slot(text: str, unit: Element, language: str, second: bool, keep_space: bool, overwrite: bool) -> Slot | None:
-    """Returns the slot for a unit, or None if it is not to be filled. Raises UnclearMessage for unclear branches of
-    ICU."""
-    source, target = _source(text, unit), unit.child("target")
+def _is_open(unit: Element, overwrite: bool) -> bool:
+    """Returns whether a unit is to be filled."""
+    target = unit.child("target")
     done = _DONE & {part.attributes.get("state", "") for part in (unit, target) if part}
     filled = target is not None and not target.is_blank and not _is_copy(unit, target)
-    if source.is_blank or done or unit.attributes.get("approved") == "yes" or (filled and not overwrite):
-        return None
+    return not done and unit.attributes.get("approved") != "yes" and (overwrite or not filled)
+
+
+def _slot(text: str, unit: Element, source: Element, language: str, second: bool, keep_space: bool) -> Slot:
+    """Returns the slot for a unit. Raises UnclearMessage for unclear branches of ICU."""
+    target = unit.child("target")
     message = _message(keep_space, _tags(source), source, language)
     place = target.begin if target else source.end
     begin = unit.begin if second else place
