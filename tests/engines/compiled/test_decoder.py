@@ -128,9 +128,10 @@ def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> No
 
 
 @pytest.mark.parametrize("config", [SMALL, SEQUENCES[-1], VARIANTS[-3]])
-def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig) -> None:
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig, precision: str) -> None:
     """Threads divide the sentences, and a row's sums do not depend on the rows computed with it."""
-    decoder = CompiledDecoder(arrays_of(make(config).float()), library)
+    decoder = CompiledDecoder(arrays_of(make(config).float()), library, precision)
     sources, numbers = sequences(*[3 + n % 11 for n in range(37)]), seeded(5)
     tokens = [np.array([[numbers.randrange(4, V) for _ in range(3)] for _ in sources]) for _ in range(6)]
     live = np.array([row for row in range(3 * len(sources)) if row % 7 and row // 3 != 3])

@@ -23,7 +23,9 @@ from vtrans.search.rules import Begin, MinimumLength, Suppressed
 
 STOPS = ("count", "current", "exhaustive", "shrink")
 # Source tokens of a batch for each thread, at most. Few of them stay in the cache with the intermediate results of a
-# step; many of them divide the time for reading the weights, which is longer in float32. They do not change the result.
+# step; many of them divide the time for reading the weights, which is longer in float32. Chosen on one machine: 1,000
+# instead of 500 took 0.77 (greedy) and 0.93 (beam 4) of the time in float32, and 1.07 in int8. Neither they nor the
+# number of threads changes the result, because the sums of a row do not depend on the other rows.
 THREAD_TOKENS = {"float32": 1000, "bfloat16": 500, "int8": 500}
 
 
