@@ -55,6 +55,7 @@ class Keyed(Fields):
     api_key: Annotated[str, Field(description="An API key, if the server needs one.")] = ""
 
 
+# mypy refuses a base class that a call returns.
 class Asked(create_model("Searched", __base__=Keyed, **{n: _setting(key) for n, key in SEARCH_KEYS.items()})):  # type: ignore[misc]
     """The fields of texts and files."""
 
