@@ -10,9 +10,9 @@ from itertools import count
 from xml.sax.saxutils import escape
 
 from vtrans.apps.documents.document import MarkedDocument, Paired, Slot
-from vtrans.apps.documents.formats.inline import Span, items_of, without_accelerator
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.formats.xml import Element, indented_words_of, inline_items, words_of
+from vtrans.apps.documents.inline import Span, items_of, without_accelerator
 from vtrans.apps.documents.placeholders import CONVERSION, Format, marks, placeholders
 from vtrans.translate.wording.patterns import PAIRS, PATTERNS
 

@@ -12,8 +12,8 @@ from itertools import groupby, pairwise, takewhile
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from vtrans.apps.documents.formats.inline import items_of
 from vtrans.apps.documents.formats.markup import Item
+from vtrans.apps.documents.inline import items_of
 from vtrans.system.errors import DocumentError
 
 DEEPEST = 200  # nested elements

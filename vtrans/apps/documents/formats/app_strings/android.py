@@ -11,9 +11,9 @@ from xml.sax.saxutils import escape
 
 from vtrans.apps.documents.document import Document, Filling, Slot
 from vtrans.apps.documents.formats.app_strings.copies import Node, completed, copy_document
-from vtrans.apps.documents.formats.inline import Span
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.formats.xml import Element, inline_items, is_text, parse, root_of
+from vtrans.apps.documents.inline import Span
 from vtrans.apps.documents.placeholders import CONVERSION
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, slot_of, unescaped
 
