@@ -121,6 +121,7 @@ def test_the_step_changes_the_source_and_the_translation(ending_run: RunFolder, 
     assert list(stepped.translate(["Read to-day."])) == expected
     words = ("translate", "--model", ending_run.path, "--step", "more.py:Modern", "--rule", "rules.py:NotAfter")
     assert run_cli(*words, stdin=b"Read to-day.\n").code == 0
+    assert "must name a class" in run_cli(*words[:3], "--rule", "NotAfter", stdin=b"Read.\n").err
 
 
 def test_chunks_are_not_continued_with_other_code(ending_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
@@ -158,8 +159,9 @@ def test_noise_and_a_metric_of_validations(tmp_path: Path, tiny_data: DataFolder
     shouted = own_class("more.py:Shouted", vtrans.PairNoise, "changes")()
     changed = shouted(pair, lambda: None, seeded(1))
     assert changed == WordPair(("READ", "IT."), ("Lies", "es."), None)
-    with pytest.raises(InputError, match="best_metric"):
-        load_recipe("small", ["train.best_metric=more"])
+    for wrong in ("more", "['more.py:WordsFound']"):
+        with pytest.raises(InputError, match="best_metric"):
+            load_recipe("small", [f"train.best_metric={wrong}"])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from vtrans.config.keys import choice, flag, keys_of, number, output_affecting, 
 from vtrans.search.options import Mbr, Sampling
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
-from vtrans.system.own_code import own_digest
+from vtrans.system.own_code import own_digests
 from vtrans.text.languages import Languages
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def translate(
     console = Console(quiet=quiet)
     from vtrans.translate.translation import TranslateOptions
 
-    own = {name: own_digest(name.rpartition(":")[0]) for name in (*engine.rules, *engine.steps)}
+    own = own_digests((*engine.rules, *engine.steps))
     division = text.division(processes, threads)
     options = TranslateOptions(
         output.nbest,

@@ -198,7 +198,7 @@ def check_value(key: Key, name: str, value: Any) -> Any:
     if key.kind is bool:
         right, allowed = isinstance(value, bool), "true or false"
     elif key.kind is str and key.choices is not None:
-        is_own = key.may_be_own and ".py:" in str(value)
+        is_own = key.may_be_own and isinstance(value, str) and ".py:" in value
         right, allowed = is_own or value in tuple(key.choices), f"one of {', '.join(key.choices)}"
     elif key.kind is str:
         right, allowed = isinstance(value, str) and _is_line(value), "a text of one line"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Iterable
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
@@ -53,6 +54,11 @@ class _TextLoader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def own_digests(names: Iterable[str]) -> dict[str, str]:
+    """Returns the `own_digest` of the file of each name of a user-defined class. Other names are skipped."""
+    return {name: own_digest(name.rpartition(":")[0]) for name in names if ":" in name}
 
 
 def own_digest(file: str | Path) -> str:

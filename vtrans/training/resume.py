@@ -19,7 +19,7 @@ from vtrans.storage.model_file import read_weights
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import RAW, read_progress, read_state, save_state, state_of
 from vtrans.system.errors import FileError, VtransError
-from vtrans.system.own_code import own_digest
+from vtrans.system.own_code import own_digests
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.parallel import parallel_of
 from vtrans.training.progress import Metrics, Progress
@@ -130,7 +130,7 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
     """Returns the settings that must stay equal for a run to resume bit-exactly."""
     train = job.recipe.train
     named = (job.recipe.model.network, train.objective, train.changes, train.best_metric)
-    code = {name: own_digest(name.rpartition(":")[0]) for name in named if ":" in name}
+    code = own_digests(named)
     own = {"trainer": learner.parts.name(), "code": code}
     return {
         "torch": torch.__version__.partition("+")[0],
