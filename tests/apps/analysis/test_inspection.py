@@ -121,6 +121,19 @@ def test_each_shared_part_names_all_its_places(config: dict[str, object], expect
     assert len(list(weight_rows(parts, full=True))) == len(parts)
 
 
+def test_layers_inside_layers_are_listed_separately() -> None:
+    """A network of one's own may have them."""
+
+    class Stack(nn.Module):
+        def __init__(self, *layers: nn.Module) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(layers)
+
+    model = Stack(*(Stack(nn.Linear(3, 5), nn.Linear(3, 5)) for _ in range(2)))
+    rows = [row[:2] for row in weight_rows(weights_in(model))]
+    assert rows == [("layers.0-1.layers.0", "2 x 20"), ("layers.0-1.layers.1", "2 x 20")]
+
+
 def inspection(tmp_path: Path, data: DataFolder, model: Transformer) -> Inspection:
     file = tmp_path / "model.safetensors"
     loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, SearchConfig(beam=7), {"step": 12, "data": "abc"})

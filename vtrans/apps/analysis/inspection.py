@@ -179,7 +179,7 @@ def weight_rows(weights: Iterable[Weights], *, full: bool = False) -> Iterator[t
     layers have one row unless `full`."""
     alike = defaultdict[object, list[Weights]](list)
     for each in weights:
-        form = Counter(_LAYER.sub("{}", place) for place in each.places)
+        form = Counter(_LAYER.sub("{}", place, count=1) for place in each.places)
         alike[each.places if full else (each.shapes, frozenset(form.items()))].append(each)
     for same in alike.values():
         first, times = same[0], f"{len(same)} x " if len(same) > 1 else ""
@@ -200,7 +200,7 @@ def _folded(groups: Iterable[Sequence[str]]) -> list[str]:
     for places in groups:
         of_group = defaultdict[str, list[int]](list)
         for place in places:
-            of_group[_LAYER.sub("{}", place)] += map(int, _LAYER.findall(place))
+            of_group[_LAYER.sub("{}", place, count=1)] += map(int, _LAYER.findall(place)[:1])
         for form, numbers in of_group.items():
             layers[form].append(numbers)
     texts = []
