@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 from corpora import TRAIN, heard, options
-from hypothesis import given
-from hypothesis import strategies as st
 from model_files import make
 
-from vtrans.data.parts import divided
 from vtrans.data.preparation import counting
 from vtrans.data.preparation.counting import Counting
 from vtrans.data.store import DataFolder
@@ -129,17 +126,3 @@ def test_data_and_models_keep_the_counts(tmp_path: Path) -> None:
     assert load_model(tmp_path / "m.safetensors").pair == data.pair
     wrong: list[Any] = [None, [], {"copied": 1, "src": {}, "tgt": {}}, report["pair"] | {"src": {"group": {",": ""}}}]
     assert not any(map(PairCounts.of, wrong))
-
-
-HELD_OUT = {"test": (0.3, 5), "valid": (0.1, 9)}
-
-
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh "), st.sampled_from("xyz ")), max_size=80))
-def test_no_source_is_in_two_parts_and_no_pair_is_lost(pairs: list[tuple[str, str]]) -> None:
-    parts = divided(pairs, HELD_OUT, 1)
-    sources = [{src for src, _ in part} for part in parts.values()]
-    assert sum(map(len, sources)) == len(set().union(*sources))
-    held_out = {src for name in ("test", "valid") for src, _ in parts[name]}
-    expected = {pair for pair in pairs if all(side.strip() for side in pair)}
-    assert {pair for pair in expected if pair[0] not in held_out} == set(parts["train"])
-    assert sources[0] | held_out == {src for src, _ in expected}

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from cli_runner import Run
 from conftest import TRAIN_PAIRS, make_data, tiny_pairs, tiny_train, write_pairs
+from hypothesis import given
+from hypothesis import strategies as st
 
 import vtrans
 from vtrans.apps.adapting import adapt as module
 from vtrans.apps.adapting.adapt import HELD_OUT, SEED, AdaptOptions, OldText, adapt
 from vtrans.apps.adapting.commands.adapt import KEPT
+from vtrans.apps.adapting.parts import divided
 from vtrans.data.options import PrepareOptions
-from vtrans.data.parts import divided
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import load_model
@@ -184,3 +186,17 @@ def test_own_translations_keep_both_forms_of_address(tmp_path: Path, monkeypatch
     data = DataFolder.open(tmp_path / "out" / "data")
     ids, symbol_ids = data.train.src(len(data.train) - 1).tolist(), data.src_vocab.formality["less"]
     assert ids[: len(symbol_ids)] == symbol_ids
+
+
+SHARES = {"test": (0.3, 5), "valid": (0.1, 9)}
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh "), st.sampled_from("xyz ")), max_size=80))
+def test_no_source_is_in_two_parts_and_no_pair_is_lost(pairs: list[tuple[str, str]]) -> None:
+    parts = divided(pairs, SHARES, 1)
+    sources = [{src for src, _ in part} for part in parts.values()]
+    assert sum(map(len, sources)) == len(set().union(*sources))
+    held_out = {src for name in ("test", "valid") for src, _ in parts[name]}
+    expected = {pair for pair in pairs if all(side.strip() for side in pair)}
+    assert {pair for pair in expected if pair[0] not in held_out} == set(parts["train"])
+    assert sources[0] | held_out == {src for src, _ in expected}

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from vtrans.apps.adapting.parts import Pairs, divided
 from vtrans.config.threads import set_threads
 from vtrans.data.options import PrepareOptions
-from vtrans.data.parts import Pairs, divided
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.score.metrics import corpus_scores, deciding_metric, fitting_tokenizer
