@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from catalogues import Translate, filled, reverse
+from catalogues import Translate, filled, loud, reverse
 
 from vtrans.apps.documents.document import FilledDocument, Filling, Translated
 from vtrans.apps.documents.files import open_file
@@ -170,3 +170,26 @@ def test_files_in_other_languages_are_refused() -> None:
         assert open_file(name, content.encode(), 10_000, Filling("de", source="en"))
     with pytest.raises(DocumentError, match="target language"):
         filled("a.xcstrings", xcode({}).encode(), tgt="")
+
+
+XLIFF = '<xliff version="1.2"><file><body><trans-unit id="1"><source>A dog</source></trans-unit></body></file></xliff>'
+XLIFF_2 = (
+    '<xliff version="2.0" srcLang="en"><file><unit><segment><source>A dog</source></segment></unit></file></xliff>'
+)
+EMPTY = {
+    "a.po": 'msgid ""\nmsgstr ""\n"Language: de\\n"\n\nmsgid "A dog"\nmsgstr ""\n',
+    "a.xlf": XLIFF,
+    "b.xlf": XLIFF_2,
+    "a.tmx": '<tmx><body><tu><tuv xml:lang="en"><seg>A dog</seg></tuv></tu></body></tmx>',
+    "a.ts": QT % message("A dog", f"{UNFINISHED}</translation>"),
+    "b.ts": QT % message("A dog", numerus("", "")),
+    "a.xcstrings": xcode({"A dog": {}}),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_only_overwrite_translates_again_what_has_a_translation(name: str) -> None:
+    first, second = (made(name, EMPTY[name], translate) for translate in (reverse, loud))
+    assert first != second
+    assert made(name, first, loud) == first
+    assert made(name, first, loud, overwrite=True) == second
