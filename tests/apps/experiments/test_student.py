@@ -217,6 +217,28 @@ def test_a_given_model_teaches_in_place_of_a_trained_one(tmp_path: Path, chain: 
     assert run(commands, chain, work)[:3] == ["../opus.safetensors", "translate", "score"]
 
 
+def test_the_stages_of_a_chain_have_the_texts_models_and_options_of_its_file(
+    tmp_path: Path, chain: Path, text: Path
+) -> None:
+    for language in ("en", "de"):
+        (text / f"train.{language}").rename(text / f"train-a.{language}")
+        shutil.copy(text / f"train-a.{language}", text / f"train-b.{language}")
+    chain.write_text(WHOLE.replace("clean = false", "without = ['length']"))
+    commands = Commands()
+    run(commands, chain, tmp_path / "work")
+    made = {dict(itertools.pairwise(words)).get("--out"): " ".join(words) for words in commands}
+    assert "--src text/train-b.en --tgt text/train-b.de --out clean-2 " in made["clean-2"]
+    assert made["clean-2"].endswith(" --without length")
+    swapped = "--src clean-1/train-a.de --tgt clean-1/train-a.en --src clean-2/train-b.de --tgt clean-2/train-b.en"
+    assert f" {swapped} --valid-src text/valid.de " in made["back-data"]
+    assert " --src synthetic/mono.de.en --tgt text/mono.de " in made["teacher-data"]
+    distilled = "--src clean-1/train-a.en --tgt distilled/1.de --src clean-2/train-b.en --tgt distilled/2.de"
+    pairs = "--src clean-1/train-a.en --tgt clean-1/train-a.de --src clean-2/train-b.en --tgt clean-2/train-b.de"
+    assert f" {distilled} {pairs} --valid-src " in made["student-data"]
+    assert [name for name, words in made.items() if "--align" in words] == ["student-data"], "alignments by default"
+    assert " --model teacher-1 --model teacher-2 " in made["test/test.teachers.de"]
+
+
 def test_without_teachers_the_student_learns_from_the_pairs(tmp_path: Path, chain: Path) -> None:
     commands = Commands()
     chain.write_text(f"{HEAD}clean = false\n[student]\n")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from vtrans.apps.experiments.work import INTO, CommandError, run
+from vtrans.apps.experiments.work import INTO, LOCK, CommandError, Stage, Work, run
+from vtrans.system.console import Console
 from vtrans.system.errors import VtransError
 
 WAITING = """
@@ -58,3 +59,18 @@ def test_a_command_may_write_to_a_file_and_its_failure_is_an_error(tmp_path: Pat
     assert caught.value.exit_code == 3
     with pytest.raises(VtransError, match="vtrans-nowhere"):
         run(["vtrans-nowhere", "train"])
+
+
+def test_a_command_holds_the_lock_of_its_folder(tmp_path: Path) -> None:
+    """So a command that outlives the program keeps another program out."""
+
+    def start(words: Any, _: Any, *, folder: Path, held: list[int]) -> None:
+        assert os.path.sameopenfile(held[0], lock.fileno())
+        run([*words, str(held[0])], folder=folder, held=held)
+
+    work = Work(tmp_path, "mine", Console(quiet=True), start)
+    with work.lock, (tmp_path / LOCK).open() as lock:
+        work.run([Stage("stage", [["python", "-c", "import os, sys; os.fstat(int(sys.argv[1]))"]], [], [])])
+        with pytest.raises(VtransError, match="another process"):
+            Work(tmp_path, "mine", Console(quiet=True))
+    Work(tmp_path, "mine", Console(quiet=True)).lock.close()
