@@ -1,5 +1,6 @@
 """The report of runs as an HTML page."""
 
+import math
 import re
 from html import escape
 from html.parser import HTMLParser
@@ -9,7 +10,7 @@ import pytest
 from cli_runner import Done, Run
 
 from vtrans.apps.analysis.report import POLICY, ReportOptions, marked, report
-from vtrans.apps.analysis.run_history import histories
+from vtrans.apps.analysis.run_history import MOST_POINTS, RunHistory, histories
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import FileError
@@ -105,6 +106,17 @@ def test_several_runs_are_compared(tiny_run: RunFolder, run_copy: RunFolder) -> 
     assert "+0.00" in text  # the runs are equal
     changed = text.split("Recipes")[1].split("All ")[0]
     assert re.findall(r"(?:model|train|search)\.[a-z_]+", changed) == ["train.max_steps"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, MOST_POINTS - 1, MOST_POINTS, 10 * MOST_POINTS + 3])
+def test_a_curve_has_some_points_in_order_and_the_last_one(count: int) -> None:
+    train = [{"step": step, "loss": 0.5 * step} for step in range(1, count + 1)]
+    train += [{"step": count + 1, "loss": math.inf}, {"step": count + 2}]
+    points = RunHistory("run", RunFolder(Path()), train, [], {}).curve("train", "loss")
+    assert points == sorted(points)
+    assert all(value == 0.5 * step for step, value in points)
+    assert [step for step, _ in points[-1:]] == [count][: bool(count)]
+    assert len(points) == count if count < MOST_POINTS else MOST_POINTS / 2 <= len(points) <= MOST_POINTS
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"kind": "train", "step": "x", "seconds": 1}', '{"kind": "valid"}'])
