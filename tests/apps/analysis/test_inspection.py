@@ -121,6 +121,13 @@ def test_each_shared_part_names_all_its_places(config: dict[str, object], expect
     assert len(list(weight_rows(parts, full=True))) == len(parts)
 
 
+def test_the_one_position_table_of_a_decoder_only_model_is_not_shared() -> None:
+    model = build(architecture="decoder-only", encoder_layers=0, positions="learned")
+    assert [weights.places for weights in weights_in(model) if "src_positions" in weights.places] == [
+        ("src_positions",)
+    ]
+
+
 def test_layers_inside_layers_are_listed_separately() -> None:
     """A network of one's own may have them."""
 
