@@ -219,6 +219,10 @@ def test_the_lines_that_differ_most_come_first() -> None:
     alone = [score([lines[0]], [[REF_1[0]], [REF_2[0]]], ["chrf"])[0].value for lines in (a, HYP, b)]
     assert found[0]["chrf"] == pytest.approx({"a": (alone[0] + alone[1]) / 2, "b": alone[2], "c": alone[2]})
     assert differing_lines({"a": {"": HYP}, "b": {"": HYP}}, [REF_1]) == []
+    lower = [line.lower() for line in HYP]
+    assert differing_lines({"a": {"": HYP}, "b": {"": lower}}, [REF_1], lowercase=True) == []
+    one, other = (score(lines, [REF_1], ["chrf++"], lowercase=True)[0].value for lines in (HYP, lower))
+    assert one == other
     with pytest.raises(InputError, match=r"the reference has 4 lines, but the source has 1"):
         differing_lines(systems, [REF_1], ["1"])
 
@@ -262,6 +266,8 @@ def test_systems_and_their_seeds_are_rows_of_a_table(texts: Path, run_cli: Run) 
     assert (alone["system"], alone["value"], alone["seeds"]) == ("new", mean, seeds)
     (odd,) = json.loads(run_cli("score", "ref.de", "--hyp", "a=b,c.de", "--metric", "bleu", "--json").out)
     assert odd["value"] == seeds[1]
+    said = run_cli("score", "s1.de", "--hyp", "old.de", "--hyp", "s1.de").err
+    assert "warning: s1.de: the hypothesis equals the reference" in said
 
 
 def test_examples_are_printed_below_the_scores(texts: Path, run_cli: Run) -> None:

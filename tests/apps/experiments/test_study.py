@@ -13,7 +13,8 @@ from conftest import TINY, TRAIN_PAIRS, VALID_PAIRS, write_pairs
 
 from vtrans import cli
 from vtrans.apps.experiments import measure
-from vtrans.apps.experiments.study import Budget, Row, compared, load_study, recipes_of, run_study
+from vtrans.apps.experiments.experiment_files import TextFiles
+from vtrans.apps.experiments.study import Budget, Row, compared, load_study, prepared, recipes_of, run_study
 from vtrans.apps.experiments.table import Found, table
 from vtrans.apps.experiments.work import CommandError, Run
 from vtrans.config import resolve_tie
@@ -178,6 +179,13 @@ def test_a_wrong_choice_is_refused_before_anything_runs(words: str, named: str, 
     with pytest.raises(VtransError, match=named):
         run_words(folder, words, lambda *_, **__: pytest.fail("it ran a command"))
     assert not (folder / "work").exists()
+
+
+def test_two_vocabularies_share_the_subwords_of_one(folder: Path) -> None:
+    text = TextFiles.of(folder / "text", "en", "de", tested=False)
+    for options, size in (((), "320"), (("--separate",), "160")):
+        (command,) = prepared(Row("a", prepare=options), text, 320).commands
+        assert command[command.index("--vocab-size") + 1] == size
 
 
 def test_few_updates_shorten_the_warm_up_and_bring_the_checkpoints_closer() -> None:
