@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 import pytest
-from office_files import docx, zipped
+from office_files import BODY, docx, member, zipped
 from services import Client, Reply, serving
 
 from vtrans.apps.documents.document import Translated
@@ -69,6 +69,14 @@ def test_a_file_may_have_a_form_of_address() -> None:
         for wrong in ("less", "polite"):
             refused = send(client, "a.txt", b"one", formality=wrong)
             assert (refused.status, "formality" in refused.json["error"]) == (400, True)
+
+
+def test_the_longest_part_of_a_file_tells_its_language(client: Client) -> None:
+    text = "<w:p><w:r><w:t>%s</w:t></w:r></w:p>"
+    header = BODY % (text % "Das ist nicht der Hund")
+    body = "The house has a very large garden, and the dogs that live there like to run through it"
+    made = translated(client, "a.docx", docx(text % body, word__header1_xml=header), "auto")
+    assert "garden, large very a" in member(made, "word/document.xml")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
