@@ -25,6 +25,7 @@ from vtrans.score.metrics import compare, score
 from vtrans.search.rules import SearchRule
 from vtrans.storage.model_file import read_blueprint
 from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
 from vtrans.system.errors import InputError
 from vtrans.system.own_code import class_of, own_class
 from vtrans.training.recipe import load_recipe
@@ -153,6 +154,8 @@ def test_noise_and_a_metric_of_validations(tmp_path: Path, tiny_data: DataFolder
     own = ("train.noise=1", "train.changes=more.py:Shouted", "train.best_metric=more.py:WordsFound")
     run = tiny_train(tiny_data, tmp_path / "run", *BRIEFLY, *own)
     assert not read_blueprint(run.last).codes
+    progress = read_progress(run.state_file(run.state_steps()[-1]))
+    assert progress["environment"]["code"].keys() == {"more.py:Shouted", "more.py:WordsFound"}
     records = [line for line in lines(run) if line["kind"] == "valid"]
     assert all(0 <= record["more.py:WordsFound"] <= 100 for record in records)
     pair = WordPair(("Read", "it."), ("Lies", "es."), None)
