@@ -62,7 +62,7 @@ def _use_everything(console: Console) -> None:
     with console.progress("reading [x]", 10, "lines") as counter:
         for _ in range(10):
             counter.advance()
-    with console.live("training [y]") as counter:
+    with console.progress("training [y]", plain=False) as counter:
         counter.update(60, 0.6, "loss 3.2 [z]")
         console.info("above")
         with console.progress("translating") as counter:
@@ -88,7 +88,7 @@ def test_without_a_terminal_lines_are_plain() -> None:
 def test_a_narrow_terminal_shows_the_note(monkeypatch: pytest.MonkeyPatch, clock: list[float], width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     out = Terminal()
-    with Console(stream=out).live("training") as counter:
+    with Console(stream=out).progress("training", plain=False) as counter:
         clock[0] += 1
         counter.update(60, 0.6, "left 2 h 14 min  step 1,200  " + "loss 3.211  " * 9)
     shown = re.sub(r"\x1b\[[0-9;?]*\w", "", out.getvalue())

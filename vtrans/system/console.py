@@ -13,8 +13,11 @@ import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from vtrans.system.files import discard
 
@@ -24,34 +27,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PLAIN_SECONDS = 10.0
-"""The minimum time between two progress lines without a terminal."""
+PLAIN_SECONDS = 10.0  # minimum time between two progress lines without a terminal
+DRAW_SECONDS = 0.1  # minimum time between two updates of a display, because a caller may count every line of a corpus
+LEAST_SHARE = 0.01  # before this share, the time left is unknown: the first unit includes loading a model
 
-LEAST_SHARE = 0.01
-"""A progress line estimates the time left once this share of the work is done. The time of the first unit includes
-preparations such as loading a model."""
-
-DRAW_SECONDS = 0.1
-"""The minimum time between two updates of a display, because a caller may count every line of a corpus."""
-
-_DIRECTION = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-STEERING = (*range(9), *range(11, 32), *range(127, 160), *_DIRECTION)
-"""Characters that control a terminal, except line ends and tabs: control and bidirectional formatting characters.
-They are printed as escapes."""
+# Characters that control a terminal or the direction of text, except line ends and tabs. They are printed as escapes.
+STEERING = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in STEERING}
 
 
 def duration(seconds: float) -> str:
     """Returns a time in words: `42 s`, `3 min 20 s`, `2 h 05 min` or `3 d 04 h`."""
     whole = max(0, round(seconds))
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours:02d} h"
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    for unit, size, smaller, part in ("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part:02d} {smaller}"
+    return f"{whole} s"
 
 
 class _Stream:
@@ -68,78 +59,64 @@ class _Stream:
     def isatty(self) -> bool:
         return self._stream is not None and self._stream.isatty()
 
-    def fileno(self) -> int:
-        if self._stream is None:
-            raise OSError("the stream is closed")
-        return self._stream.fileno()
-
     def write(self, text: str) -> int:
-        if self._stream is not None:
-            writable = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
+        if stream := self._stream:
             try:
-                self._stream.write(writable)
-                self._stream.flush()
+                stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+                stream.flush()
             except OSError:
-                self._give_up(self._stream)
+                self._stream = None
+                with suppress(OSError):  # it has no descriptor
+                    if (descriptor := stream.fileno()) in (1, 2):
+                        discard(descriptor)
         return len(text)
 
     def flush(self) -> None:
         """Does nothing: `write` leaves nothing unwritten."""
 
-    def _give_up(self, stream: TextIO) -> None:
-        self._stream = None
-        with suppress(OSError):  # it has no descriptor
-            if (descriptor := stream.fileno()) in (1, 2):
-                discard(descriptor)
 
-
+@dataclass(eq=False)
 class Counter:
     """Counts finished units for `Console.progress`, and shows the count at most once per `every` seconds."""
 
-    def __init__(
-        self,
-        total: float | None = None,
-        unit: str = "",
-        every: float = math.inf,
-        show: Callable[[Counter], None] = lambda counter: None,
-    ) -> None:
-        self.share = 0.0 if total else None
-        """The finished share of the work, from 0 to 1, if known."""
-        self.shown = False
-        self._done, self._note = 0.0, ""
-        self._total, self._unit, self._every, self._show = total, unit, every, show
+    show: Callable[[Counter], None]
+    every: float
+    total: float | None
+    unit: str
+    share: float | None = field(init=False, default=None)  # of the work that is done, from 0 to 1, if known
+    shown: bool = field(init=False, default=False)
+    done: float = field(init=False, default=0.0)
+    note: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
         self._began = time.monotonic()
-        self._next = self._began + every
+        self._next = self._began + self.every
 
     def advance(self, n: float = 1, share: float | None = None) -> None:
         """Counts `n` more units; `share` is as for `update`."""
-        self.update(self._done + n, share)
+        self.update(self.done + n, share)
 
     def update(self, completed: float, share: float | None = None, note: str = "") -> None:
         """Sets the number of finished units, and their share of the work if the total is unknown. A terminal shows the
         note, cut to its width, instead of the count and the speed."""
-        self._done, self._note = completed, note
-        self.share = completed / self._total if self._total else share
-        now = time.monotonic()
-        if now >= self._next:
-            self._next, self.shown = now + self._every, True
-            self._show(self)
+        self.done, self.note = completed, note
+        self.share = completed / self.total if self.total else share
+        if (now := time.monotonic()) >= self._next:
+            self._next, self.shown = now + self.every, True
+            self.show(self)
 
     @property
     def words(self) -> str:
         """The count, speed and time left, or the share and the note."""
-        seconds, share = time.monotonic() - self._began, self.share
-        percent = "" if share is None else f"{share:.0%}"
-        if self._note:
-            return f"{percent} {self._note}".strip()
-        rate = self._done / max(seconds, 1e-9)
-        of = f" of {self._total:,.0f}" if self._total is not None else ""
-        parts = [f"{self._done:,.0f}{of} {self._unit}".strip(), f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
-        if share is not None:
-            parts.append(percent)
-            if LEAST_SHARE <= share < 1:
-                parts.append(f"{duration((1 - share) / share * seconds)} left")
-        return ", ".join(parts)
+        share, percent = self.share, "" if self.share is None else f"{self.share:.0%}"
+        if self.note:
+            return f"{percent} {self.note}".strip()
+        seconds = time.monotonic() - self._began
+        rate = self.done / max(seconds, 1e-9)
+        of = f" of {self.total:,.0f}" if self.total is not None else ""
+        parts = [f"{self.done:,.0f}{of} {self.unit}".strip(), f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
+        left = f"{duration((1 - share) / share * seconds)} left" if share and LEAST_SHARE <= share < 1 else ""
+        return ", ".join(filter(None, (*parts, percent, left)))
 
 
 class Console:
@@ -153,8 +130,6 @@ class Console:
         self._out = _Stream(stream if stream is not None else sys.stderr)
         dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
         self.is_terminal = self._out.isatty() and not dumb
-        self._rich: rich.console.Console | None = None
-        self._bars: rich.progress.Progress | None = None
 
     def silence(self) -> None:
         """Makes this console print nothing, not even errors."""
@@ -173,32 +148,32 @@ class Console:
         """Prints an error, even if quiet."""
         self._print(f"error: {text}", "bold red")
 
-    def table(self, title: str, rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None) -> None:
+    def table(self, title: str, rows: Iterable[Sequence[object]], *, header: Sequence[str] = ()) -> None:
         """Prints `rows` under `title` in columns. Columns of numbers are aligned right."""
-        if self.quiet:
-            return
-        self._print(title, "bold")
-        for line in _columns([[_shown(str(cell)).replace("\n", " ") for cell in row] for row in rows], header):
-            self._print(line, "")
+        cells = [[_shown(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+        if not self.quiet:
+            self._print(title, "bold")
+            for line in _columns(cells, header):
+                self._print(line, "")
 
     @contextmanager
     def progress(
-        self, description: str, total: float | None = None, unit: str = "", *, drawn: bool = True
+        self, what: str, total: float | None = None, unit: str = "", *, drawn: bool = True, plain: bool = True
     ) -> Iterator[Counter]:
-        """Shows the progress of a loop while the context lasts, below any outer `progress` or `live`.
+        """Shows the progress of a loop while the context lasts, below any outer `progress`.
 
-        Without `drawn`, a terminal gets plain lines too. Do not use it while writing to stdout on a terminal.
+        Without `drawn`, a terminal gets plain lines too. Without `plain`, only a terminal shows anything; print lines
+        with `info` instead. Do not use it while writing to stdout on a terminal.
         """
-        if self.quiet:
-            yield Counter()
-        elif self.is_terminal and drawn:
-            with self._bar(description, total, unit) as counter:
+        if self.is_terminal and drawn and not self.quiet:
+            with self._bar(what, total, unit) as counter:
                 yield counter
-        else:
-            counter = Counter(total, unit, PLAIN_SECONDS, lambda counter: self.info(f"{description}: {counter.words}"))
-            yield counter
-            if counter.shown:  # so that a log does not end at 97%
-                self.info(f"{description}: {counter.words}")
+            return
+        every = PLAIN_SECONDS if plain and not self.quiet else math.inf
+        counter = Counter(lambda counter: self.info(f"{what}: {counter.words}"), every, total, unit)
+        yield counter
+        if counter.shown:  # so that a log does not end at 97%
+            counter.show(counter)
 
     def counted(self, items: Iterable[T], description: str, total: float | None, unit: str) -> Iterator[T]:
         """Yields the items, and shows the progress of the loop over them."""
@@ -207,82 +182,52 @@ class Console:
                 yield item
                 counter.advance()
 
-    def live(self, title: str) -> AbstractContextManager[Counter]:
-        """Shows the finished share of the work, and the notes of `update`, while the context lasts.
-
-        Without a terminal, nothing is shown; print lines with `info` instead.
-        """
-        return self._bar(title, None, "") if self.is_terminal and not self.quiet else nullcontext(Counter())
-
     def _print(self, text: str, style: str) -> None:
-        text = _shown(text)
         if self.is_terminal:
-            from rich.text import Text
-
-            self._drawing().print(Text(text, style=style), soft_wrap=True)
+            self._rich.print(_shown(text), style=style, soft_wrap=True)
         else:
-            self._out.write(text + "\n")
+            self._out.write(_shown(text) + "\n")
 
-    def _drawing(self) -> rich.console.Console:
-        """Returns rich's console, created at the first call."""
-        if self._rich is None:
-            from rich.console import Console as RichConsole
+    @cached_property
+    def _rich(self) -> rich.console.Console:
+        from rich.console import Console as RichConsole
 
-            self._rich = RichConsole(
-                file=self._out,  # type: ignore[arg-type]  # rich uses only write, flush, isatty, fileno and encoding
-                force_terminal=True,
-                markup=False,
-                highlight=False,
-                emoji=False,
-            )
-        return self._rich
+        file: Any = self._out  # rich uses only write, flush, isatty and encoding
+        return RichConsole(file=file, force_terminal=True, markup=False, highlight=False, emoji=False)
 
-    @contextmanager
-    def _bar(self, description: str, total: float | None, unit: str) -> Iterator[Counter]:
-        """Shows a bar below the existing ones while the context lasts. One display of rich draws all bars."""
-        if self._bars is None:
-            self._bars = self._display()
-            self._bars.start()
-        bars = self._bars
-        task = bars.add_task(_shown(description), total=None, words="")
-
-        def show(counter: Counter) -> None:
-            whole = None if counter.share is None else 1.0
-            bars.update(task, total=whole, completed=counter.share or 0.0, words=_shown(counter.words))
-
-        counter = Counter(total, unit, DRAW_SECONDS, show)
-        try:
-            yield counter
-            show(counter)
-        finally:
-            if len(bars.tasks) == 1:
-                bars.stop()
-                self._bars = None
-            bars.remove_task(task)
-
-    def _display(self) -> rich.progress.Progress:
-        """Returns the display that draws all bars."""
+    @cached_property
+    def _bars(self) -> rich.progress.Progress:
+        """The display that draws all bars."""
         from rich.progress import BarColumn, Progress, TextColumn
         from rich.table import Column
 
         # A narrow terminal cuts the end of the words, not the bar.
         words = TextColumn("{task.fields[words]}", markup=False, table_column=Column(ratio=1, no_wrap=True))
-        console = self._drawing()
-        return Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(console.width // 8),
-            words,
-            console=console,
-            expand=True,
-            transient=True,
-            refresh_per_second=4,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        columns = TextColumn("{task.description}", markup=False), BarColumn(self._rich.width // 8), words
+        quietly: Any = {"transient": True, "redirect_stdout": False, "redirect_stderr": False}
+        return Progress(*columns, console=self._rich, expand=True, refresh_per_second=4, **quietly)
+
+    @contextmanager
+    def _bar(self, what: str, total: float | None, unit: str) -> Iterator[Counter]:
+        """Shows a bar below the existing ones while the context lasts."""
+
+        def show(counter: Counter) -> None:
+            whole = None if counter.share is None else 1.0
+            self._bars.update(task, total=whole, completed=counter.share or 0.0, words=_shown(counter.words))
+
+        self._bars.start()
+        task = self._bars.add_task(_shown(what), total=None, words="")
+        counter = Counter(show, DRAW_SECONDS, total, unit)
+        try:
+            yield counter
+            show(counter)
+        finally:
+            if len(self._bars.tasks) == 1:
+                self._bars.stop()
+            self._bars.remove_task(task)
 
 
 def _shown(text: str) -> str:
-    """Returns `text` with the characters of STEERING as escapes."""
     return text.translate(_SHOWN)
 
 
@@ -293,20 +238,13 @@ def text_width(text: str) -> int:
     return sum((1, 2)[unicodedata.east_asian_width(c) in "WF"] for c in shown)
 
 
-def _columns(rows: list[list[str]], header: Sequence[str] | None) -> list[str]:
-    """Returns the rows as lines of aligned columns, with two spaces between them."""
-    everything = [*([list(header)] if header else []), *rows]
-    count = max(map(len, everything), default=0)
-    everything = [row + [""] * (count - len(row)) for row in everything]
-    body = everything[1:] if header else everything
-    figures = ("", "+", "-", *"0123456789")
-    right = [all(row[i][:1] in figures for row in body) for i in range(count)]
-    widths = [max(map(text_width, column)) for column in zip(*everything, strict=True)]
-    lines = []
-    for row in everything:
-        cells = []
-        for cell, width, to_right in zip(row, widths, right, strict=True):
+def _columns(rows: Iterable[Sequence[str]], header: Sequence[str]) -> list[str]:
+    """Returns the header, unless it is empty, and the rows as lines of aligned columns."""
+    lines = [list[str]() for _ in (header, *rows)]
+    for column in zip_longest(header, *rows, fillvalue=""):
+        width = max(map(text_width, column))
+        to_right = all(cell[:1] in "+-0123456789" for cell in column[1:])
+        for line, cell in zip(lines, column, strict=True):
             space = " " * (width - text_width(cell))
-            cells.append(space + cell if to_right else cell + space)
-        lines.append("  " + "  ".join(cells).rstrip())
-    return lines
+            line.append(space + cell if to_right else cell + space)
+    return ["  " + "  ".join(line).rstrip() for line in lines[not header :]]

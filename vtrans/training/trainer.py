@@ -156,7 +156,7 @@ class Trainer(Parts):
         with (
             self.learner.together(job),
             self.signal.caught(tell, even_ignored=STOPPING),
-            job.console.live("training") as counter,
+            job.console.progress("training", plain=False) as counter,
             closing(self._batches()) as batches,
         ):
             self._loop(batches, counter)
