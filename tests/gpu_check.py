@@ -44,7 +44,7 @@ from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.system.console import Console
 from vtrans.system.devices import pick_device
 from vtrans.system.errors import InputError
-from vtrans.system.process_memory import manage_memory, peak_memory
+from vtrans.system.process import manage_memory, peak_memory
 from vtrans.system.ranks import Ranks
 from vtrans.training.batch_loader import Cursor, RankBatch
 from vtrans.training.setup import TrainOptions, set_up

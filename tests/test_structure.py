@@ -46,7 +46,7 @@ SHARED = {"applications", "chunks", "generated", "lines", "shared_options", "tex
 # Modules that import no torch.
 LIGHT = (
     "system.errors", "system.files", "text.lines", "text.languages", "text.vocabulary", "config.keys", "config",
-    "system.console", "data.options", "system.cores", "system.process_memory", "system.process", "system.workers",
+    "system.console", "data.options", "system.resources", "system.process", "system.workers",
     "data.preparation.encode", "score.metrics", "storage.model_file", "storage.run_folder", "search.options",
     "apps.analysis.machine_facts", "apps.documents.files", "apps.server.app", "apps.server.running",
     "apps.server.models", "apps.interop.ctranslate2.folder", "translate.loading", "translate.stream", "cli",

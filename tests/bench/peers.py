@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from vtrans.config import SearchConfig
-from vtrans.system.process_memory import manage_memory
+from vtrans.system.process import manage_memory
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.translate.loading import load
 from vtrans.translate.steps.line import lines_of

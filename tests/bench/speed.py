@@ -27,7 +27,7 @@ from vtrans.model.automatic import automatic_kernels
 from vtrans.model.kernels import Kernels
 from vtrans.model.network import Transformer
 from vtrans.model.products import linear
-from vtrans.system.process_memory import manage_memory
+from vtrans.system.process import manage_memory
 from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.training.optimization.optimizer import begin, make_optimizer
 

@@ -7,8 +7,8 @@ import os
 import sys
 
 from vtrans.config.keys import Key, check_value
-from vtrans.system.cores import usable_cores
 from vtrans.system.errors import InputError
+from vtrans.system.resources import usable_cores
 
 THREADS = Key("the threads of this process", int, 1, 1024, "threads")
 

@@ -21,9 +21,9 @@ from vtrans.data.augmentation import Augmentation
 from vtrans.data.batches import Batch, Mixture, collate, plan_epoch, tempered
 from vtrans.data.noise import Noise, changes_for
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.system.cores import usable_processors
 from vtrans.system.devices import is_gpu
 from vtrans.system.ranks import Ranks
+from vtrans.system.resources import usable_processors
 from vtrans.system.seeds import derived_seed
 from vtrans.text.languages import Languages
 

@@ -11,7 +11,7 @@ from itertools import islice
 from vtrans.config import TrainConfig
 from vtrans.system.console import duration
 from vtrans.system.devices import is_gpu
-from vtrans.system.process_memory import peak_memory
+from vtrans.system.process import peak_memory
 from vtrans.training.batch_loader import BatchLoader, Cursor, RankBatch
 from vtrans.training.log import planned_steps
 from vtrans.training.progress import Progress

@@ -22,8 +22,8 @@ from vtrans.model.products import HAS_ONEDNN
 from vtrans.system.console import Console
 from vtrans.system.errors import RecipeError
 from vtrans.system.local_ranks import ADVICE, LocalRanks
-from vtrans.system.process_memory import available_memory, total_memory
 from vtrans.system.ranks import Ranks
+from vtrans.system.resources import available_memory, total_memory
 from vtrans.training.optimization.job import Job
 from vtrans.training.progress import Progress
 

@@ -24,7 +24,7 @@ from vtrans.system.console import Console, duration
 from vtrans.system.errors import LogprobsError
 from vtrans.system.files import named_os_errors, write_atomically
 from vtrans.system.own_code import own_class
-from vtrans.system.process_memory import release_memory
+from vtrans.system.process import release_memory
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.translate.steps.line import Line

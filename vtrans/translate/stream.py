@@ -24,7 +24,7 @@ from vtrans.config.threads import threads as usual_threads
 from vtrans.engines.alignments import pharaoh
 from vtrans.engines.engine import Engine
 from vtrans.system.errors import VtransError
-from vtrans.system.process_memory import available_memory
+from vtrans.system.resources import available_memory
 from vtrans.system.signals import uninterrupted
 from vtrans.system.workers import Tell, WorkerPool
 from vtrans.text.lines import write_line

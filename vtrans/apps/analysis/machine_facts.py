@@ -14,8 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from vtrans.system.cores import usable_cores, usable_processors
-from vtrans.system.process_memory import available_memory
+from vtrans.system.resources import available_memory, usable_cores, usable_processors
 
 TORCH = (sys.executable, "-P", "-m", "vtrans.apps.analysis.machine_facts")
 # Variables that change what vtrans, torch or their libraries do.

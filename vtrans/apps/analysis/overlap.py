@@ -14,9 +14,9 @@ from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.preparation.overlap import overlap_report, show_overlap, subword_counts, tying_advice
 from vtrans.data.preparation.parallel_text import Corpus, sampled
 from vtrans.system.console import Console
-from vtrans.system.cores import usable_processors
 from vtrans.system.errors import InputError
 from vtrans.system.files import printable
+from vtrans.system.resources import usable_processors
 from vtrans.text.lines import OnBadUtf8, lines_in
 from vtrans.text.vocabulary import Vocabulary
 

@@ -27,7 +27,7 @@ from vtrans.storage.states import read_progress
 from vtrans.system.devices import pick_device
 from vtrans.system.errors import VtransError
 from vtrans.system.files import write_atomically
-from vtrans.system.process_memory import manage_memory
+from vtrans.system.process import manage_memory
 from vtrans.text.lines import lines_in, write_lines
 from vtrans.training.progress import records_of
 from vtrans.translate.loading import load

@@ -35,7 +35,7 @@ from vtrans.storage.run_folder import run_of
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import check_path, destination, named_os_errors, no_file, overwritten, replaced, sync_folder
-from vtrans.system.process_memory import release_memory
+from vtrans.system.process import release_memory
 
 MODEL_SUFFIX = ".safetensors"
 FEW = 6  # maximum number of `keep` lines that serve as samples

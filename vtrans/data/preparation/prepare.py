@@ -31,9 +31,9 @@ from vtrans.data.preparation.store_writer import StoreWriter
 from vtrans.data.store import FORMAT, REPORT_FILE, REVISION, TRAIN_FILE, VALID_FILE
 from vtrans.storage.pair_counts import PairCounts
 from vtrans.system.console import Console
-from vtrans.system.cores import usable_processors
 from vtrans.system.errors import InputError
 from vtrans.system.files import check_path, named_os_errors, write_atomically
+from vtrans.system.resources import usable_processors
 from vtrans.text.languages import languages_record
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 

@@ -14,7 +14,7 @@ import torch
 
 from vtrans.apps.interop.comparison import IdPair, Outputs, Program
 from vtrans.system.errors import InputError, VtransError, need_packages
-from vtrans.system.process_memory import release_memory
+from vtrans.system.process import release_memory
 from vtrans.text.piece_table import split_language
 from vtrans.text.vocabulary import EOS_ID, UNK_ID
 

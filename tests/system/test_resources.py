@@ -1,11 +1,12 @@
-"""The number of processors that a process may use, read from made-up /proc and /sys folders."""
+"""The processors and the memory that a process may use, read from made-up /proc and /sys folders."""
 
+import math
 import os
 from pathlib import Path
 
 import pytest
 
-from vtrans.system.cores import cpu_quota, usable_cores, usable_processors
+from vtrans.system.resources import available_memory, cpu_quota, total_memory, usable_cores, usable_processors
 
 V1 = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 
@@ -54,3 +55,30 @@ def test_processors_are_limited_by_affinity_and_quota(tmp_path: Path, monkeypatc
     assert usable_cores(tmp_path) == 2
     machine(tmp_path, "0::/\n", {"sys/fs/cgroup/cpu.max": "90000 100000"})
     assert usable_processors(tmp_path) == usable_cores(tmp_path) == 1
+
+
+FILES = {
+    "proc/meminfo": "MemTotal:       9000 kB\nMemFree: 1000 kB\nMemAvailable:    6000 kB\n",
+    "sys/fs/cgroup/memory.max": "5000000\n",
+    "sys/fs/cgroup/memory.current": "2000000\n",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "700\n",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes": "900\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "available", "total"),
+    [
+        (0, math.inf, math.inf),
+        (1, 6_144_000, 9_216_000),
+        (2, 6_144_000, 9_216_000),
+        (3, 3_000_000, 5_000_000),
+        (5, 0, 700),
+    ],
+)
+def test_system_and_container_limit_the_memory(files: int, available: float, total: float, tmp_path: Path) -> None:
+    machine(tmp_path, "4:memory:/\n0::/\n", dict(list(FILES.items())[:files]))
+    assert (available_memory(tmp_path), total_memory(tmp_path)) == (available, total)
+    machine(tmp_path, "4:memory:/\n0::/\n", {"sys/fs/cgroup/memory.max": "max\n"})
+    unlimited = {0: (math.inf, math.inf), 5: (0, 700)}.get(files, (6_144_000, 9_216_000))
+    assert (available_memory(tmp_path), total_memory(tmp_path)) == unlimited

@@ -1,16 +1,13 @@
 """Settings that a process makes for memory and for waiting threads, before it loads torch."""
 
-import math
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from vtrans.system.errors import VtransError
-from vtrans.system.process import configure_process
-from vtrans.system.process_memory import available_memory, manage_memory, total_memory
+from vtrans.system.process import configure_process, manage_memory
 
 
 def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,8 +18,8 @@ def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.M
             calls.append((parameter, value))
             return 1
 
-    monkeypatch.setattr("vtrans.system.process_memory.ctypes.CDLL", lambda name: Library())
-    monkeypatch.setattr("vtrans.system.process_memory.platform.libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr("vtrans.system.process.ctypes.CDLL", lambda name: Library())
+    monkeypatch.setattr("vtrans.system.process.platform.libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000")
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
@@ -32,39 +29,9 @@ def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.M
     assert calls == [(-1, 1 << 30)]
     assert os.environ["LRU_CACHE_CAPACITY"] == "7"
     assert 64 <= int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024
-    monkeypatch.setattr("vtrans.system.process_memory.platform.libc_ver", lambda: ("", ""))
+    monkeypatch.setattr("vtrans.system.process.platform.libc_ver", lambda: ("", ""))
     manage_memory()
     assert len(calls) == 1
-
-
-FILES = {
-    "proc/meminfo": "MemTotal:       9000 kB\nMemFree: 1000 kB\nMemAvailable:    6000 kB\n",
-    "sys/fs/cgroup/memory.max": "5000000\n",
-    "sys/fs/cgroup/memory.current": "2000000\n",
-    "sys/fs/cgroup/memory/memory.limit_in_bytes": "700\n",
-    "sys/fs/cgroup/memory/memory.usage_in_bytes": "900\n",
-}
-
-
-@pytest.mark.parametrize(
-    ("files", "available", "total"),
-    [
-        (0, math.inf, math.inf),
-        (1, 6_144_000, 9_216_000),
-        (2, 6_144_000, 9_216_000),
-        (3, 3_000_000, 5_000_000),
-        (5, 0, 700),
-    ],
-)
-def test_system_and_container_limit_the_memory(files: int, available: float, total: float, tmp_path: Path) -> None:
-    for name in list(FILES)[:files]:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(FILES[name])
-    assert (available_memory(tmp_path), total_memory(tmp_path)) == (available, total)
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
-    unlimited = {0: (math.inf, math.inf), 5: (0, 700)}.get(files, (6_144_000, 9_216_000))
-    assert (available_memory(tmp_path), total_memory(tmp_path)) == unlimited
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
@@ -72,9 +39,9 @@ def test_products_of_many_shapes_take_bounded_memory() -> None:
     """Without the limit, a kernel of half a megabyte per shape stays in memory."""
     code = """
 import os, sys
-import vtrans.system.process_memory
+import vtrans.system.process
 if sys.argv[1] == "managed":
-    vtrans.system.process_memory.manage_memory()
+    vtrans.system.process.manage_memory()
 import torch
 from vtrans.model.products import linear
 torch.set_num_threads(1)
