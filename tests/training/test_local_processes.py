@@ -116,16 +116,6 @@ def test_a_process_that_dies_ends_the_run_which_can_resume(tmp_path: Path, tiny_
     same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
 
 
-def test_a_hanging_process_ends_the_run(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang() -> None:
-        os.kill(os.getppid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    in_rank(monkeypatch, 1, 5, hang)
-    with pytest.raises(VtransError, match=r"process 2 of 2.*train\.rank_timeout.*step 4\."):
-        tiny_train(tiny_data, tmp_path / "run", *EVERY_STEP, *SHORTER, "train.rank_timeout=0.01", processes=2)
-
-
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine with plenty of memory on which this process can be forked."""

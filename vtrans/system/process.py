@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # second busy process uses too, training keeps 0.04 of its speed with the default, 0.48 with 1,000 and 0.59 to 0.85 with
 # 100 (docs/benchmarks.md#speed-of-training).
 SPINS = "100"
-_PAUSE_HARD = 2  # omp_pause_hard
 
 
 def configure_process() -> None:
@@ -42,16 +41,6 @@ def configure_process() -> None:
         )
     os.environ.update(missing)
     manage_memory()
-
-
-def end_openmp_threads() -> None:
-    """Ends the OpenMP threads that torch keeps for this thread's next computation. A fork lacks them and would wait for
-    them forever; after this call, both processes start new ones."""
-    if (torch := sys.modules.get("torch")) is not None:
-        # The function is looked up in the libraries that torch has loaded. OpenMP before 5.0 lacks it.
-        pause = getattr(ctypes.CDLL(torch._C.__file__), "omp_pause_resource_all", None)
-        if pause is not None:
-            pause(_PAUSE_HARD)
 
 
 def _openmp(environment: Mapping[str, str]) -> dict[str, str]:

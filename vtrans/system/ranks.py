@@ -15,7 +15,7 @@ import torch
 from torch import distributed as dist
 
 from vtrans.system.errors import VtransError
-from vtrans.system.workers import DiedError
+from vtrans.system.forks import DiedError
 
 CPU = torch.device("cpu")
 

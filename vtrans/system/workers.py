@@ -7,7 +7,6 @@ worker whose function does not need torch starts quickly and stays small.
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import queue
@@ -15,9 +14,8 @@ import signal
 import sys
 import threading
 import traceback
-import warnings
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -27,8 +25,7 @@ from types import ModuleType
 from typing import Any, Generic, NoReturn, TypeVar
 
 from vtrans.system.errors import AbandonedError, VtransError
-from vtrans.system.process import end_openmp_threads
-from vtrans.system.signals import ENDING
+from vtrans.system.forks import DiedError, ended, forking
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -50,7 +47,7 @@ def map_in_workers(
     in_flight: deque[Future[Result]] = deque()
     try:
         for item in items:
-            with _blocked((signal.SIGINT,)), _anonymous_main():
+            with _uninterrupted(), _anonymous_main():
                 in_flight.append(pool.submit(_apply, make, item))
             if len(in_flight) > workers:
                 yield in_flight.popleft().result()
@@ -84,12 +81,12 @@ def _apply(make: Callable[[], Callable[[Any], Any]], item: Any) -> Any:
 
 
 @contextmanager
-def _blocked(signals: Collection[signal.Signals]) -> Iterator[None]:
-    """Blocks `signals` in processes started in the block, even before `_start_worker` ignores SIGINT."""
+def _uninterrupted() -> Iterator[None]:
+    """Blocks SIGINT in processes started in the block, even before `_start_worker` ignores it."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         yield
     finally:
@@ -118,10 +115,6 @@ WATCH = 0.05  # seconds between two calls of `abandoned`
 _COPY = 0  # asks for a new copy, instead of a process id
 
 
-class DiedError(VtransError):
-    """A worker died, so there is no result."""
-
-
 class WorkerPool(Generic[Item, Result]):
     """Up to `number` copies of this process. Each computes `answer(request, tell)` for one request at a time.
 
@@ -140,10 +133,7 @@ class WorkerPool(Generic[Item, Result]):
         self._maker, theirs = multiprocessing.Pipe()
         context: Any = multiprocessing.get_context("fork")
         self._process = context.Process(target=_make_copies, args=(theirs, self._maker, answer), daemon=True)
-        end_openmp_threads()
-        with theirs, _blocked(ENDING), warnings.catch_warnings():
-            # Python warns about other threads. numpy's threads only wait for work and hold no lock.
-            warnings.simplefilter("ignore", DeprecationWarning)
+        with theirs, forking():
             self._process.start()
 
     def __enter__(self) -> WorkerPool[Item, Result]:
@@ -183,12 +173,11 @@ class WorkerPool(Generic[Item, Result]):
                 hear(*parts)
         except BaseException as failure:
             self._free.put(None)
-            code = self._ask(copy[0]) if copy else 0
+            how = self._ask(copy[0]) if copy else ""
             if not isinstance(failure, (EOFError, OSError)):
                 raise
-            end = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
             raise DiedError(
-                f"one of {self.number} worker processes died ({end}) while {self._doing}, perhaps because memory ran "
+                f"one of {self.number} worker processes died ({how}) while {self._doing}, perhaps because memory ran "
                 f"out; {self._advice}."
             ) from None
         self._free.put(copy)
@@ -202,8 +191,8 @@ class WorkerPool(Generic[Item, Result]):
         with theirs:
             return self._ask(_COPY, theirs), ours
 
-    def _ask(self, pid: int, connection: Connection | None = None) -> int:
-        """Makes a copy with the connection and returns its process id, or ends copy `pid` and returns its exit code.
+    def _ask(self, pid: int, connection: Connection | None = None) -> Any:
+        """Makes a copy with the connection and returns its process id, or ends copy `pid` and returns how it ended.
         Raises DiedError if this is impossible."""
         try:
             with self._asking:
@@ -215,18 +204,16 @@ class WorkerPool(Generic[Item, Result]):
             reply = error
         if isinstance(reply, Exception):
             raise DiedError(f"no worker process can be started for {self._doing} ({reply}); {self._advice}.")
-        return int(reply)
+        return reply
 
 
 def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Tell], Any]) -> None:
     """Forks and ends copies on request, until the requesting process ends. Runs in a process with one thread."""
     other.close()
-    # Garbage collection writes to every object that it examines, and so would copy shared pages.
-    gc.freeze()
     pids: set[int] = set()
     with suppress(EOFError, OSError):  # the process that asks has ended
         while (pid := asked.recv()) is not None:
-            reply: int | OSError
+            reply: int | str | OSError
             try:
                 if pid == _COPY:
                     with Connection(recv_handle(asked)) as connection:
@@ -235,19 +222,13 @@ def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Te
                             _serve(connection, answer)
                     pids.add(reply)
                 else:
-                    reply = _ended(pid)
+                    reply = ended(pid)
                     pids.discard(pid)
             except OSError as error:  # no memory, or too many processes
                 reply = error
             asked.send(reply)
     for pid in pids:
-        _ended(pid)
-
-
-def _ended(pid: int) -> int:
-    """Ends a child process if it still runs, and returns its exit code."""
-    os.kill(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        ended(pid)
 
 
 def _serve(connection: Connection, answer: Callable[[Any, Tell], Any]) -> NoReturn:

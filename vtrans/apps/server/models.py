@@ -13,7 +13,8 @@ from vtrans.apps.documents.translating import Nbest
 from vtrans.apps.server.batching import Batch, RequestOptions, SearchSettings, Slots, Worker
 from vtrans.config.threads import set_threads
 from vtrans.system.errors import InputError
-from vtrans.system.workers import DiedError, Tell, WorkerPool
+from vtrans.system.forks import DiedError
+from vtrans.system.workers import Tell, WorkerPool
 from vtrans.text.languages import Languages
 from vtrans.translate.confidence import Calibration
 from vtrans.translate.steps.line import Line
