@@ -14,7 +14,7 @@ from vtrans.apps.documents.formats.html import read_html
 from vtrans.apps.documents.formats.office import odt_document, office_document
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.server.libretranslate import FileRequest, TranslateRequest
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.limits import Refusal
 from vtrans.apps.server.requests import Upload, fields_of
 from vtrans.system.errors import DocumentError
 

@@ -143,7 +143,6 @@ def test_the_server_asks_the_model_for_the_form_of_a_request() -> None:
             lines = [Line(number, text) for number, text in enumerate(PLAIN_LINES, 1)]
             nbests = asyncio.run(workers[pair].translate(lines, options))
             found.append([nbest[0].text for nbest in nbests])
-        workers[pair].close()
     protected = TranslateOptions(protect=PROTECTION, to="de")
     for formality, texts in zip(formalities, found, strict=True):
         best = made.translate_window(window(PLAIN_LINES), dataclasses.replace(protected, formality=formality))

@@ -23,7 +23,7 @@ from vtrans.apps.server.request_handler import UNFINISHED, WRONG_KEYS, client_of
 from vtrans.system.errors import FileError, InputError
 
 BODY = json.dumps({"q": "a b", "source": "en", "target": "de"}).encode()
-PROXY = ["127.0.0.1"]
+PROXY, ADDRESS = ["127.0.0.1"], "203.0.113.1"
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def keys(tmp_path: Path) -> Keys:
 
 
 @contextmanager
-def unfinished(client: Client, number: int, address: str = "203.0.113.1") -> Iterator[list[socket.socket]]:
+def unfinished(client: Client, number: int) -> Iterator[list[socket.socket]]:
     """Opens connections, each of which sends the head of a request. A proxy names the address of the client."""
     head = (
-        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nX-Forwarded-For: {address}\r\n"
+        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nX-Forwarded-For: {ADDRESS}\r\n"
         f"Expect: 100-continue\r\nContent-Length: {len(BODY)}\r\n\r\n"
     )
     with ExitStack() as stack:
@@ -55,12 +55,13 @@ def finished(connection: socket.socket) -> int:
     return int(connection.recv(1000).split()[1])
 
 
-def test_the_oldest_of_too_many_requests_that_have_not_arrived_is_refused() -> None:
-    with serving() as client, unfinished(client, UNFINISHED + 2) as waiting:
-        for connection in waiting[:2]:
-            assert connection.recv(1000).startswith(b"HTTP/1.1 429")
+def test_requests_are_refused_while_too_many_of_their_client_have_not_arrived() -> None:
+    with serving(trusted_proxy=PROXY) as client, unfinished(client, UNFINISHED) as waiting:
+        mine = {"X_Forwarded_For": ADDRESS}
+        assert client.send("POST", "/translate", BODY, JSON, **mine).status == 429
         assert client.translate("a b").json == {"translatedText": "b a"}
-        assert [finished(connection) for connection in waiting[3:]] == [200] * (UNFINISHED - 1)
+        assert [finished(connection) for connection in waiting] == [200] * UNFINISHED
+        assert client.send("POST", "/translate", BODY, JSON, **mine).status == 200
         assert client.warnings == []
 
 

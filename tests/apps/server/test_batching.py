@@ -54,7 +54,6 @@ async def test_each_request_gets_the_translations_of_its_own_lines() -> None:
     assert [[found[0].text for found in answer] for answer in answers] == [
         [f"{k} {i}" for k in range(i % 7)] for i in range(300)
     ]
-    worker.close()
     assert worker.counts.lines == sum(map(len, requests))
     assert worker.counts.batches < 300
 
@@ -75,7 +74,6 @@ async def test_waiting_requests_are_translated_together_in_turns() -> None:
     await first
     assert model.batches[1][:4] == ["long 0", "short a", "long 1", "short b"]
     assert [len(batch) for batch in model.batches] == [1, WINDOW, WINDOW, 2]
-    worker.close()
 
 
 @with_event_loop
@@ -91,7 +89,6 @@ async def test_requests_that_had_no_turn_are_the_first_in_the_next_batch() -> No
     await asyncio.gather(*asked)
     assert "late" not in model.batches[1]
     assert model.batches[2][:2] == ["late", "0 b"]
-    worker.close()
 
 
 @with_event_loop
@@ -106,7 +103,6 @@ async def test_lines_that_want_something_else_are_another_batch() -> None:
     answers = await asyncio.gather(*asked, first)
     assert [len(answer[0]) for answer in answers] == [1, 3, 1, 1, 1]
     assert sorted(model.batches) == [["a", "c"], ["b"], ["d"], ["x"]]
-    worker.close()
 
 
 @with_event_loop
@@ -125,7 +121,6 @@ async def test_a_cancelled_request_leaves_the_queue() -> None:
     model.gate.release(2)
     await asyncio.gather(first, stays)
     assert model.batches == [["first"], ["stays"]]
-    worker.close()
 
 
 @with_event_loop
@@ -142,7 +137,6 @@ async def test_only_the_request_that_fails_gets_the_error() -> None:
     assert not isinstance(good, BaseException)
     assert not isinstance(other, BaseException)
     assert (good[0][0].text, other[0][0].text) == ("b a", "e d")
-    worker.close()
 
 
 @with_event_loop
@@ -158,8 +152,6 @@ async def test_slots_bound_the_batches_that_several_workers_translate_at_a_time(
     assert len(model.batches) == 2
     model.gate.release(6)
     assert [found[0].text for (found,) in await asyncio.gather(*asked)] == [f"{number} line" for number in range(6)]
-    for worker in workers:
-        worker.close()
 
 
 @with_event_loop
@@ -182,7 +174,6 @@ async def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
     assert model.batches == [["a late", "c early", "b early"]]
     model.gate.release()
     assert [line[0].text for line in await late] == ["late a", "early b"]
-    worker.close()
     assert worker.counts.lines == 3
 
 
@@ -198,7 +189,6 @@ async def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
     gone[1].cancel()
     assert await asyncio.to_thread(model.ended.wait, 30)
     assert [found[0].text for found in await ask(worker, "a b")] == ["b a"]
-    worker.close()
 
 
 @with_event_loop
@@ -220,7 +210,6 @@ async def test_long_lines_leave_a_slot_to_others() -> None:
     model.gate.release(4)
     assert [len(found[0].text.split()) for (found,) in await asyncio.gather(*long)] == [LONG_LINE] * 4
     assert [len(batch) for batch in model.batches] == [1] * 4
-    worker.close()
 
 
 @with_event_loop
@@ -234,4 +223,3 @@ async def test_long_lines_and_others_take_turns_in_a_single_slot() -> None:
     model.gate.release(5)
     await asyncio.gather(long, short)
     assert model.batches[1] == ["a b"]
-    worker.close()

@@ -18,9 +18,8 @@ from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.memory import Memory
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl import glossaries
-from vtrans.apps.server.deepl.glossaries import MOST_CHARACTERS, Glossaries, entries_of
-from vtrans.apps.server.limits import Keys, Limits
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.deepl.glossaries import MOST_CHARACTERS, Glossaries, dictionary_of
+from vtrans.apps.server.limits import Keys, Limits, Refusal
 from vtrans.translate.steps.line import Line
 
 ONE, TWO = "DeepL-Auth-Key one", "DeepL-Auth-Key two"
@@ -110,15 +109,15 @@ def test_a_key_has_room_for_so_many_glossaries(client: Client, monkeypatch: pyte
 
 
 def test_entries() -> None:
-    assert entries_of(" a b \t c|d \r\n\r\n'x\t\"y", "tsv") == {"a b": "c|d", "'x": '"y'}
-    assert entries_of('"a ""b"", c",d\n"e",f,en,de', "csv") == {'a "b", c': "d", "e": "f"}
+    assert dictionary_of(" a b \t c|d \r\n\r\n'x\t\"y", "tsv").pairs == (("a b", ("c|d",)), ("'x", ('"y',)))
+    assert dictionary_of('"a ""b"", c",d\n"e",f,en,de', "csv").pairs == (('a "b", c', ("d",)), ("e", ("f",)))
     long = "x" * (MOST_CHARACTERS + 1)
     for text in ("a", "a\t", "\tb", "a\tb\tc", "a\tb\na\tc", "a\x01\tb", f"{long}\tb", "\n"):
         with pytest.raises(Refusal, match="entries"):
-            entries_of(text, "tsv")
+            dictionary_of(text, "tsv")
     for text in ("a", "a,b,c", '"a,b', '"a"b,c', "a,"):
         with pytest.raises(Refusal, match="entries"):
-            entries_of(text, "csv")
+            dictionary_of(text, "csv")
 
 
 def test_a_correction_belongs_to_a_key(client: Client) -> None:
@@ -161,13 +160,13 @@ def test_what_is_stored_survives_a_kill(tmp_path: Path) -> None:
         "from vtrans.apps.documents.memory import Memory\n"
         "from vtrans.apps.server.deepl.glossaries import Glossaries, StoredGlossary\n"
         "from vtrans.apps.server.limits import Usage\n"
+        "from vtrans.translate.wording.glossary import Glossary\n"
         "path, languages, n = Path(sys.argv[1]), Languages('en', 'de'), 0\n"
         "glossaries, usage = Glossaries(Database(path)), Usage(Database(path, durable=False), 0)\n"
         "memory = Memory(path)\n"
-        "entries = {'a': 'b'}\n"
         "while True:\n"
-        "    entries[f't{n}'] = 'x'\n"
-        "    glossaries.put('me', StoredGlossary('id', f'{n}', 'now', {languages: entries}))\n"
+        "    terms = Glossary(tuple((f't{i}', ('x',)) for i in range(n + 1)))\n"
+        "    glossaries.put('me', StoredGlossary('id', f'{n}', 'now', {languages: terms}))\n"
         "    with usage.counted('me', ['x']): pass\n"
         "    memory.add(languages, f'{n}', f'x{n}')\n"
         "    n += 1; print(n, flush=True)\n"
@@ -180,10 +179,10 @@ def test_what_is_stored_survives_a_kill(tmp_path: Path) -> None:
         done = 20 + len(process.stdout.read().split())
     file = Database(tmp_path / "m")
     (glossary,) = Glossaries(file).all_of("me")
-    entries = glossary.dictionaries[EN_DE]
+    terms = glossary.dictionaries[EN_DE].pairs
     ((number,),) = file.rows("SELECT CAST(number AS TEXT) FROM characters")
-    assert len(entries) == int(glossary.name) + 2
-    assert len(entries) - 1 - done in (0, 1)
+    assert len(terms) == int(glossary.name) + 1
+    assert len(terms) - done in (0, 1)
     assert int(number) - done in (0, 1)
     file.close()
     memory = Memory(tmp_path / "m")

@@ -41,7 +41,7 @@ def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protecte
     server = Glossary((pair_of("dog", "Hund"), pair_of("cat", "park")))
     with workers_for(models, {EN_DE: server}, Division(1, 1, False), print) as workers:
         workers[EN_DE].check(RequestOptions(glossary=server))
-        with serving(translate=workers[EN_DE]._translate) as client:
+        with serving(translate=workers[EN_DE].model) as client:
             said = client.translate("the dog {x} sleeps").json["translatedText"]
             assert "Hund" in said
             assert said.count("{x}") == 1
@@ -50,19 +50,16 @@ def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protecte
             assert "park" in said
             said = client.translate("<p>a <b>dog</b> &lt;x&gt; %s</p>", format="html").json["translatedText"]
             assert (said.count("&lt;x&gt;"), said.count("%s")) == (1, 1)
-        workers[EN_DE].close()
     with workers_for(models, {}, Division(1, 1, False), print) as workers:
         for setting in (("stop", "shrink"), ("beam_groups", 3)):  # the search could not keep protected text
             with pytest.raises(InputError, match=setting[0]):
                 workers[EN_DE].check(RequestOptions(search=(setting,)))
-        workers[EN_DE].close()
     shrinking = {EN_DE: translator(stop="shrink")}
     with workers_for(shrinking, {}, Division(1, 1, False), print) as workers:
         with pytest.raises(InputError, match="`stop`"):
             workers[EN_DE].check(RequestOptions(glossary=server))
         workers[EN_DE].check(RequestOptions(glossary=server, search=(("stop", "count"),)))
         workers[EN_DE].check(RequestOptions(search=(("stop", "shrink"),)))  # as its own search
-        workers[EN_DE].close()
 
 
 def settings(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
@@ -97,9 +94,8 @@ def test_a_request_gets_what_its_search_finds_and_contradictions_are_refused() -
             options = RequestOptions(search=tuple(search.items()))
             ((best, *_),) = asyncio.run(worker.translate(window([line]), options))
             assert best.text == next(translator(**search).translate([line]))
-        with serving(translate=worker._translate, check=worker.check) as client:
+        with serving(translate=worker.model, check=worker.check) as client:
             for wrong in ({"beam": 4, "beam_groups": 3}, {"min_length": 9, "max_length": 9}, {"suppress": "no piece"}):
                 refused = client.translate(line, **wrong)
                 assert (refused.status, next(iter(wrong)) in refused.json["error"]) == (400, True)
             assert client.translate(line, beam=1).status == 200
-        worker.close()

@@ -1,4 +1,4 @@
-"""Work in threads: clients take turns, and neither other requests nor the end of the server wait for it."""
+"""Work in threads: clients take turns, and other requests do not wait for it."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from services import FORM, JSON, serving
 
 from vtrans.apps.documents.memory import Memory
 from vtrans.apps.server import requests
-from vtrans.apps.server.client_threads import CLIENT, in_thread
 from vtrans.apps.server.deepl import glossaries
+from vtrans.apps.server.service import CLIENT, in_thread
 
 
 def test_an_abandoned_call_holds_up_its_client_only() -> None:
@@ -30,10 +30,10 @@ def test_an_abandoned_call_holds_up_its_client_only() -> None:
             await in_thread(lambda: done.append("two"))
         abandoned.cancel()
         await in_thread(lambda: done.append("two"))
+        assert set(done) == {"two"}
+        release.set()
 
-    asyncio.run(use())  # which does not wait for the thread
-    assert set(done) == {"two"}
-    release.set()
+    asyncio.run(use())
 
 
 GLOSSARY = {"name": "a", "source_lang": "en", "target_lang": "de", "entries": "a\tb", "entries_format": "tsv"}
@@ -42,7 +42,7 @@ GLOSSARY = {"name": "a", "source_lang": "en", "target_lang": "de", "entries": "a
 @pytest.mark.parametrize(
     ("module", "name", "path", "body", "kind"),
     [
-        (glossaries, "entries_of", "/v2/glossaries", json.dumps(GLOSSARY).encode(), JSON),
+        (glossaries, "dictionary_of", "/v2/glossaries", json.dumps(GLOSSARY).encode(), JSON),
         (requests, "parse_qsl", "/translate", b"a=1&" * 20_000, FORM),
     ],
     ids=["a glossary", "a form"],

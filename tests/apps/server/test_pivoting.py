@@ -48,7 +48,6 @@ def test_links_of_a_long_line_take_a_moment() -> None:
     text, options = " ".join("a" * 25_000), RequestOptions(alignments=True)
     began = time.process_time()
     ((translated,),) = asyncio.run(Pivot(worker, worker, "en").translate([Line(1, text)], options))
-    worker.close()
     assert translated.alignment == tuple((i, (i - 2) % 25_000) for i in range(25_000))
     assert time.process_time() - began < 5
 
@@ -67,5 +66,3 @@ def test_only_pairs_without_a_model_are_translated_through_another_language() ->
     for direct, through in (({**workers, FR_DE: workers[FR_EN]}, "en"), (workers, "de")):
         with pytest.raises(InputError, match="--pivot"):
             pivots(direct, through)
-    for worker in workers.values():
-        worker.close()

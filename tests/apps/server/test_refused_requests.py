@@ -9,8 +9,7 @@ from services import DE_EN, EN_DE, JSON, Client, serving
 
 from vtrans.apps.documents.memory import Memory
 from vtrans.apps.server.libretranslate import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
-from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.refusals import is_deepl
+from vtrans.apps.server.limits import Limits, is_deepl
 
 KEY: dict[str, Any] = {"Authorization": "DeepL-Auth-Key one"}
 DICTIONARY = {"source_lang": "en", "target_lang": "de", "entries": "dog\tHund", "entries_format": "tsv"}

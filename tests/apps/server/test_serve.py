@@ -115,7 +115,6 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Run, tmp_p
         for pair, worker in workers.items():
             ((found,),) = asyncio.run(worker.translate(window([SENTENCE]), RequestOptions()))
             assert found.text == next(translators[pair].translate([SENTENCE], to=pair.tgt))
-            worker.close()
     done = run_cli("serve", "--pair", f"en-it={run.path}")
     assert (done.code, "de, fr" in done.err) == (2, True)
     with served(run.path) as (_, client):

@@ -16,8 +16,7 @@ from vtrans.apps.server.batching import Worker
 from vtrans.apps.server.deepl.endpoints import TextRequest
 from vtrans.apps.server.deepl.glossaries import Change, NewGlossary3
 from vtrans.apps.server.libretranslate import TranslateRequest
-from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.refusals import is_deepl
+from vtrans.apps.server.limits import Limits, is_deepl
 from vtrans.apps.server.requests import Fields
 from vtrans.apps.server.service import Service
 
@@ -56,7 +55,7 @@ def test_the_description_has_every_endpoint_and_the_limits() -> None:
     page = {"/", "/page.css", "/page.js", "/icon.svg", "/spec"}
     assert {(path, method) for path, method in served if path not in page} == set(OPERATIONS)
     assert "17 texts" in SPEC["info"]["description"]
-    fields = SPEC["components"]["schemas"]["TranslateRequest"]["properties"]
+    fields = PATHS["/translate"]["post"]["requestBody"]["content"][JSON]["schema"]["properties"]
     assert fields["beam"]["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": 16}
     assert fields["formality"]["anyOf"][0]["enum"] == ["more", "less"]
 

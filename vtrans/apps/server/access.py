@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vtrans.apps.server.limits import Keys
-from vtrans.apps.server.refusals import CLOSE, Refusal
+from vtrans.apps.server.limits import CLOSE, Keys, Refusal
 from vtrans.system.errors import InputError
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from vtrans.apps.cleaning.detection import detector
@@ -20,11 +20,23 @@ from vtrans.apps.server.access import Access, guarded
 from vtrans.apps.server.deepl.endpoints import DeepL
 from vtrans.apps.server.endpoints import Endpoint, description
 from vtrans.apps.server.libretranslate import LibreTranslate
-from vtrans.apps.server.limits import Limits, Usage
-from vtrans.apps.server.page import page_routes
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.limits import Limits, Refusal, Usage
 from vtrans.apps.server.request_handler import RequestHandler, Warn
 from vtrans.apps.server.service import Service
+
+PAGE = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+# Under this policy, a browser runs only our script and contacts no other host, whatever text the page shows.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
+
+
+async def page(request: Request) -> FileResponse:
+    """Returns a file of the web page, which loads nothing from other hosts."""
+    name = request.url.path[1:] or "index.html"
+    return FileResponse(Path(__file__).parent / "page" / name, media_type=PAGE[name], headers=HEADERS)
 
 
 def make_app(
@@ -54,8 +66,6 @@ def make_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         await deepl.close()
-        for worker in service.workers.values():
-            await asyncio.to_thread(worker.close)
         kept.close()
 
     middleware = [Middleware(guarded, access)]
@@ -66,7 +76,8 @@ def make_app(
         assert isinstance(error, HTTPException)
         return Refusal(error.status_code, f"{error.detail}.", error.headers).response(request.url.path)
 
-    routes = [*page_routes(), Route("/spec", spec), *map(handler.route, endpoints)]
+    pages = [Route(path, page) for path in ("/", "/page.css", "/page.js", "/icon.svg")]
+    routes = [*pages, Route("/spec", spec), *map(handler.route, endpoints)]
     app = Starlette(
         routes=routes, middleware=middleware, exception_handlers={HTTPException: refused}, lifespan=lifespan
     )

@@ -1,25 +1,21 @@
 """Translates the lines of many requests together.
 
-A `Worker` owns one model, and a thread per concurrent batch. Requests wait in a queue; a thread takes lines from all of
-them in turn, so that a long request does not hold up a short one, and translates them as one batch.
+Requests wait in a queue. A batch takes lines from all of them in turn, so that a long request does not hold up a short
+one. The queue belongs to the event loop; only the model runs in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.translating import Nbest
-from vtrans.system.errors import VtransError
 from vtrans.text.vocabulary import Formality
 from vtrans.translate.steps.line import Line
 from vtrans.translate.wording.glossary import Glossary
@@ -46,7 +42,7 @@ class RequestOptions:
     confidence: bool = False
 
 
-Translate = Callable[[Sequence[Line], RequestOptions, "Batch"], Sequence[Sequence[Translated]]]
+Translate = Callable[[Sequence[Line], RequestOptions, "Batch"], Sequence[Nbest]]
 """Returns the translations of each line, best first. It may call the batch with a line's translations as soon as it has
 them, and raise any exception once the batch is abandoned."""
 
@@ -61,31 +57,27 @@ class Counts:
 
 
 class _Request:
-    """The lines of one request. Its answer is done once all are translated, one has failed, or the client has gone."""
+    """The lines of one request to a worker. Its answer is done once all are translated, one has failed, or the client
+    has gone."""
 
-    def __init__(self, lines: Sequence[Line], options: RequestOptions) -> None:
-        self.lines, self.options = lines, options
-        self.answer: Future[list[Nbest]] = Future()
+    def __init__(self, worker: Worker, lines: Sequence[Line], options: RequestOptions) -> None:
+        self.worker, self.lines, self.options = worker, lines, options
+        self.answer: asyncio.Future[list[Nbest]] = asyncio.get_running_loop().create_future()
         self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # waiting lines; the long ones under True
         for i, line in enumerate(lines):
             self.left[len(line.text) > LONG_LINE].append(i)
-        self.translations: dict[int, Nbest] = {}
-
-    @property
-    def waiting(self) -> int:
-        return sum(map(len, self.left.values()))
+        self._translations: dict[int, Nbest] = {}
 
     def wants(self, i: int) -> bool:
         """Returns whether the translations of line `i` are still needed."""
-        return not self.answer.done() and i not in self.translations
+        return not self.answer.done() and i not in self._translations
 
-    def add(self, i: int, translations: Sequence[Translated]) -> None:
+    def add(self, i: int, translations: Nbest) -> None:
         """Adds the translations of line `i`."""
         if self.wants(i):
-            self.translations[i] = list(translations)
-            if len(self.translations) == len(self.lines):
-                with suppress(InvalidStateError):  # another thread was as fast
-                    self.answer.set_result([self.translations[k] for k in range(len(self.lines))])
+            self._translations[i] = translations
+            if len(self._translations) == len(self.lines):
+                self.answer.set_result([self._translations[k] for k in range(len(self.lines))])
 
 
 @dataclass
@@ -93,161 +85,87 @@ class Batch:
     """Lines that are translated together: short ones of several requests with the same options, or a long one."""
 
     lines: list[tuple[_Request, int]]
-    long: bool = False
+    long: bool
 
-    def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
-        """Adds the translations of line `k` of the batch to its request."""
+    def __call__(self, k: int, translations: Nbest, /) -> None:
+        """Adds the translations of line `k` of the batch to its request, from another thread."""
         request, i = self.lines[k]
-        request.add(i, translations)
+        request.answer.get_loop().call_soon_threadsafe(request.add, i, translations)
 
     def abandoned(self) -> bool:
         """Returns whether no request still needs a line of the batch."""
         return not any(request.wants(i) for request, i in self.lines)
 
-    def translate(self, translate: Translate) -> None:
+    async def translate(self, threads: ThreadPoolExecutor) -> None:
         """Translates the lines. If that fails, retries each request separately, so that only the faulty one fails."""
+        first, lines = self.lines[0][0], [request.lines[i] for request, i in self.lines]
+        run = asyncio.get_running_loop().run_in_executor
         try:
-            options = self.lines[0][0].options
-            for k, translations in enumerate(translate([request.lines[i] for request, i in self.lines], options, self)):
-                self(k, translations)
+            found = await run(threads, first.worker.model, lines, first.options, self)
+            for (request, i), translations in zip(self.lines, found, strict=True):
+                request.add(i, translations)
         except Exception as error:
             left = [(request, i) for request, i in self.lines if request.wants(i)]
             requests = dict.fromkeys(request for request, _ in left)
             if len(requests) == 1:
-                with suppress(InvalidStateError):  # its client has just gone
-                    left[0][0].answer.set_exception(error)
+                left[0][0].answer.set_exception(error)
                 return
             for request in requests:
-                Batch([line for line in left if line[0] is request]).translate(translate)
+                await Batch([line for line in left if line[0] is request], self.long).translate(threads)
 
 
 class Slots:
-    """Limits the number of concurrent batches of the workers that share these slots. Long lines take at most half of
-    the slots, so that short ones do not wait for all of them."""
+    """Translates the lines of several workers in up to `number` concurrent batches. Long lines take at most half of the
+    slots, so that short ones do not wait for all of them."""
 
     def __init__(self, number: int = 1) -> None:
         self.number = number
-        self.changed = threading.Condition()  # notified of changed slots or waiting lines; guards both
-        self.used = {False: 0, True: 0}  # by batches of short lines, and by long lines
-        self.last = False  # whether the last batch was a long line
+        self.requests: list[_Request] = []  # those with waiting lines
+        self._threads = ThreadPoolExecutor(number)
+        self._running: dict[asyncio.Task[None], bool] = {}  # batches, and whether each is a long line
+        self._last = False  # whether the last batch was a long line
 
-    @property
-    def idle(self) -> int:
-        return self.number - sum(self.used.values())
-
-    def kind(self, waiting: Mapping[bool, int]) -> bool | None:
-        """Returns whether the next batch is a long line, given the numbers of waiting lines; None if no batch may
-        start. Short and long lines take turns."""
-        free = {False: self.idle > 0, True: self.idle > 0 and self.used[True] < max(1, self.number // 2)}
-        kinds = [long for long in (not self.last, self.last) if waiting[long] and free[long]]
-        return kinds[0] if kinds else None
-
-
-class Worker:
-    """Translates lines for coroutines, in its own threads. `nbest` is the maximum number of translations per line,
-    unless a request sets `beam`. `check` raises InputError for a request that the model does not support.
-
-    At most one thread per slot calls `translate` at the same time.
-    """
-
-    def __init__(
-        self,
-        translate: Translate,
-        nbest: int = 1,
-        slots: Slots | None = None,
-        *,
-        check: Callable[[RequestOptions], None] = lambda options: None,
-    ) -> None:
-        self.nbest, self.check = nbest, check
-        self.counts = Counts()
-        self._translate = translate
-        self._slots = slots or Slots()
-        self._changed = self._slots.changed
-        self._requests: list[_Request] = []  # those with waiting lines
-        self._closed = False
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(self._slots.number)]
-        for thread in self._threads:
-            thread.start()
-
-    async def translate(self, lines: Sequence[Line], options: RequestOptions) -> list[Nbest]:
-        """Returns the translations of lines that are not blank. If it is cancelled, waiting lines are dropped, and
-        a batch in which no other request needs a line is abandoned.
-
-        Raises the model's errors, and VtransError if the worker is closed.
-        """
-        if not lines:
-            return []
-        request = _Request(lines, options)
-        with self._changed:
-            if self._closed:
-                raise VtransError("the server is stopping; try again later.")
-            self._requests.append(request)
-            self._changed.notify_all()
-        try:
-            return await asyncio.wrap_future(request.answer)
-        finally:
-            request.answer.cancel()
-            with self._changed:
-                if request in self._requests:
-                    self._requests.remove(request)
-
-    @property
-    def waiting(self) -> int:
-        """The number of waiting lines."""
-        with self._changed:
-            return sum(self._waiting().values())
+    def add(self, request: _Request) -> None:
+        """Adds the lines of a request, which wait briefly for more lines, and for a slot."""
+        self.requests.append(request)
+        if sum(self._waiting().values()) >= WINDOW:
+            self._start()
+        else:
+            asyncio.get_running_loop().call_later(GATHER, self._start)
 
     def _waiting(self) -> dict[bool, int]:
-        return {long: sum(len(request.left[long]) for request in self._requests) for long in (False, True)}
+        return {long: sum(len(request.left[long]) for request in self.requests) for long in (False, True)}
 
-    @property
-    def seconds_per_line(self) -> float:
-        """Average seconds per line while all slots are in use; 0 before the first line."""
-        return self.counts.seconds / self.counts.lines / self._slots.number if self.counts.lines else 0.0
-
-    def close(self) -> None:
-        """Translates the waiting lines, then ends the threads."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
+    def _start(self) -> None:
+        """Starts batches in the free slots."""
         while batch := self._next():
-            began = time.monotonic()
-            batch.translate(self._translate)
-            with self._changed:
-                self._slots.used[batch.long] -= 1
-                self._changed.notify_all()
-                self.counts.seconds += time.monotonic() - began
-                self.counts.lines += len(batch.lines)
-                self.counts.batches += 1
+            task = asyncio.get_running_loop().create_task(self._translated(batch))
+            self._running[task] = self._last = batch.long
+            task.add_done_callback(self._running.pop)
+            task.add_done_callback(lambda _: self._start())
+
+    async def _translated(self, batch: Batch) -> None:
+        began, counts = time.monotonic(), batch.lines[0][0].worker.counts
+        await batch.translate(self._threads)
+        counts.seconds += time.monotonic() - began
+        counts.lines += len(batch.lines)
+        counts.batches += 1
 
     def _next(self) -> Batch | None:
-        """Waits for lines, briefly for more lines, and for a slot. Returns the next batch, or None once the worker is
-        closed and no lines are left."""
-        with self._changed:
-            while self._requests or not self._closed:
-                if not self._requests:
-                    self._changed.wait()
-                    if self._requests:
-                        self._changed.wait_for(lambda: self._closed or sum(self._waiting().values()) >= WINDOW, GATHER)
-                elif (long := self._slots.kind(waiting := self._waiting())) is None:
-                    self._changed.wait()
-                else:
-                    # Idle slots share the lines, so that none idles while another has all of them.
-                    batch = self._take(long, 1 if long else min(WINDOW, math.ceil(waiting[long] / self._slots.idle)))
-                    self._slots.used[long] += 1
-                    self._slots.last = long
-                    return batch
-            return None
+        """Returns the next batch, or None if none may start. Short and long lines take turns."""
+        waiting, idle = self._waiting(), self.number - len(self._running)
+        slots = {False: idle, True: min(idle, max(1, self.number // 2) - Counter(self._running.values())[True])}
+        for long in (not self._last, self._last):
+            if waiting[long] and slots[long] > 0:
+                # Idle slots share the lines, so that none idles while another has all of them.
+                return self._take(long, 1 if long else min(WINDOW, math.ceil(waiting[long] / idle)))
+        return None
 
     def _take(self, long: bool, most: int) -> Batch:
-        """Returns up to `most` waiting lines with the same options, taking one line per request in turn."""
-        requests = [request for request in self._requests if request.left[long]]
-        turns = deque(request for request in requests if request.options == requests[0].options)
-        batch, size = Batch([], long), 0
+        """Returns up to `most` waiting lines with the same worker and options, taking one line per request in turn."""
+        first, *others = [request for request in self.requests if request.left[long]]
+        alike = [one for one in others if (one.worker, one.options) == (first.worker, first.options)]
+        turns, batch, size = deque([first, *alike]), Batch([], long), 0
         while turns and len(batch.lines) < most and size < CHARACTERS:
             request = turns.popleft()
             i = request.left[long].popleft()
@@ -257,6 +175,47 @@ class Worker:
                 turns.append(request)
         # Requests that had no turn come first next time.
         had = dict.fromkeys(request for request, _ in batch.lines)
-        order = [*(request for request in self._requests if request not in had), *had]
-        self._requests = [request for request in order if request.waiting]
+        order = [*(request for request in self.requests if request not in had), *had]
+        self.requests = [request for request in order if any(request.left.values())]
         return batch
+
+
+class Worker:
+    """Translates lines with one model. `nbest` is the maximum number of translations per line, unless a request sets
+    `beam`. `check` raises InputError for a request that the model does not support."""
+
+    def __init__(
+        self,
+        model: Translate,
+        nbest: int = 1,
+        slots: Slots | None = None,
+        *,
+        check: Callable[[RequestOptions], None] = lambda options: None,
+    ) -> None:
+        self.model, self.nbest, self.check = model, nbest, check
+        self.counts = Counts()
+        self._slots = slots or Slots()
+
+    async def translate(self, lines: Sequence[Line], options: RequestOptions) -> list[Nbest]:
+        """Returns the translations of lines that are not blank. If it is cancelled, waiting lines are dropped, and
+        a batch in which no other request needs a line is abandoned. Raises the model's errors."""
+        if not lines:
+            return []
+        request = _Request(self, lines, options)
+        self._slots.add(request)
+        try:
+            return await request.answer
+        finally:
+            if request in self._slots.requests:
+                self._slots.requests.remove(request)
+
+    @property
+    def waiting(self) -> int:
+        """The number of waiting lines."""
+        requests = [request for request in self._slots.requests if request.worker is self]
+        return sum(len(left) for request in requests for left in request.left.values())
+
+    @property
+    def seconds_per_line(self) -> float:
+        """Average seconds per line while all slots are in use; 0 before the first line."""
+        return self.counts.seconds / self.counts.lines / self._slots.number if self.counts.lines else 0.0

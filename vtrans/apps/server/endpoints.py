@@ -14,19 +14,15 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.refusals import is_deepl
+from vtrans.apps.server.limits import Limits, is_deepl
 from vtrans.apps.server.requests import FORM, JSON, MULTIPART, Fields
 
 
 @dataclass(frozen=True)
 class Call:
-    """An admitted request: its fields, its size in bytes, the client to limit, and the owner of the data it stores."""
+    """An admitted request, and the owner of the data that it stores."""
 
     request: Request
-    fields: dict[str, Any]
-    size: int
-    client: str
     owner: str
 
     @property
@@ -77,26 +73,15 @@ class Endpoint:
 
 def description(endpoints: Sequence[Endpoint], version: str, limits: Limits) -> dict[str, Any]:
     """Returns the OpenAPI 3.1 description of the endpoints."""
-    kinds = {(endpoint, "asks"): endpoint.asks for endpoint in endpoints}
-    kinds |= {(endpoint, "answers"): endpoint.schema for endpoint in endpoints}
-    schemas, parts = TypeAdapter.json_schemas(
-        [(key, "validation", TypeAdapter(kind)) for key, kind in kinds.items() if kind is not None],
-        ref_template="#/components/schemas/{model}",
-    )
-    made = {key: schema for (key, _), schema in schemas.items()}
-    named = {"Error": _object("error"), "DeepLError": _object("message"), **parts.get("$defs", {})}
-    paths: dict[str, dict[str, Any]] = {}
+    schemas, paths = {"Error": _object("error"), "DeepLError": _object("message")}, dict[str, dict[str, Any]]()
     for endpoint in endpoints:
-        asks, answers = made.get((endpoint, "asks"), {}), made.get((endpoint, "answers"))
-        fields = named[asks["$ref"].rpartition("/")[2]] if "$ref" in asks else asks
-        operation = {**_parameters(endpoint, asks, fields), "responses": _responses(endpoint, answers)}
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
     about = (
         "Translation, with the APIs of LibreTranslate and DeepL. A request may have at most "
         f"{limits.texts:,} texts with {limits.characters:,} characters together."
     )
     info = {"title": "vtrans", "version": version, "description": about}
-    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": named}}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
 def _object(name: str) -> dict[str, Any]:
@@ -104,29 +89,38 @@ def _object(name: str) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
 
 
-def _parameters(endpoint: Endpoint, asks: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """Returns the summary of an endpoint, and where a request has its fields: in the path, the query or the body."""
-    properties = fields.get("properties", {})
-    in_query = endpoint.method in ("GET", "DELETE")
-    names = [(name, "path", {"type": "string"}) for name in re.findall(r"{(\w+)}", endpoint.path)]
-    names += [(name, "query", schema) for name, schema in properties.items() if in_query]
-    parameters = [
-        {"name": name, "in": place, "required": place == "path" or name in fields.get("required", ()), "schema": schema}
-        for name, place, schema in names
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    """Returns the schema of a type. Adds the models that it refers to to `schemas`."""
+    schema = TypeAdapter(kind).json_schema(ref_template=_reference("{model}")["$ref"])
+    schemas.update(schema.pop("$defs", {}))
+    return schema
+
+
+def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    """Returns the description of an endpoint: its fields in the path, the query or the body, and its answers."""
+    fields = _schema(endpoint.asks, schemas) if endpoint.asks else {}
+    places = {name: ("path", {"type": "string"}) for name in re.findall(r"{(\w+)}", endpoint.path)}
+    properties, required = fields.get("properties", {}), [*places, *fields.get("required", ())]
+    operation: dict[str, Any] = {"summary": str(inspect.getdoc(endpoint.answer)).partition("\n")[0]}
+    if endpoint.method in ("GET", "DELETE"):
+        places |= {name: ("query", schema) for name, schema in properties.items()}
+    elif endpoint.asks:
+        name = endpoint.asks.__name__
+        schemas[name], body = fields, {"schema": _reference(name)}
+        kinds = [MULTIPART] if "file" in properties else [JSON, FORM, MULTIPART]
+        operation["requestBody"] = {"required": True, "content": dict.fromkeys(kinds, body)}
+    operation["parameters"] = [
+        {"name": name, "in": place, "required": name in required, "schema": schema}
+        for name, (place, schema) in places.items()
     ]
-    made = {"summary": str(inspect.getdoc(endpoint.answer)).partition("\n")[0], "parameters": parameters}
-    if not properties or in_query:
-        return made
-    kinds = [MULTIPART] if "file" in properties else [JSON, FORM, MULTIPART]
-    return {**made, "requestBody": {"required": True, "content": {kind: {"schema": asks} for kind in kinds}}}
-
-
-def _responses(endpoint: Endpoint, answers: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns the OpenAPI responses of an endpoint by status."""
     answer: dict[str, Any] = {"description": "The answer."}
-    if answers is not None:
-        answer["content"] = {JSON: {"schema": answers}}
+    if endpoint.schema is not None:
+        answer["content"] = {JSON: {"schema": _schema(endpoint.schema, schemas)}}
+    error = {"schema": _reference("DeepLError" if is_deepl(endpoint.path) else "Error")}
+    refusal = {"description": "Why there is no answer.", "content": {JSON: error}}
     status = 204 if endpoint.types["return"] is type(None) else endpoint.status
-    error = {"$ref": f"#/components/schemas/{'DeepLError' if is_deepl(endpoint.path) else 'Error'}"}
-    refusal = {"description": "Why there is no answer.", "content": {JSON: {"schema": error}}}
-    return {str(status): answer, "4XX": refusal, "5XX": refusal}
+    return {**operation, "responses": {str(status): answer, "4XX": refusal, "5XX": refusal}}

@@ -18,8 +18,7 @@ from vtrans.apps.documents.placeholders import placeholders
 from vtrans.apps.server.access import Access, url_at
 from vtrans.apps.server.batching import RequestOptions, SearchSettings
 from vtrans.apps.server.endpoints import Call, Endpoint
-from vtrans.apps.server.limits import Limits, Usage
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.limits import Limits, Refusal, Usage
 from vtrans.apps.server.requests import Fields, File, Text, Texts, media_type
 from vtrans.apps.server.service import AUTO, Service
 from vtrans.apps.server.uploads import Results, attachment, translated_name, uploaded_file

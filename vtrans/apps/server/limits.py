@@ -1,25 +1,56 @@
-"""Limits: request sizes, requests per minute, API keys, and characters per month."""
+"""Limits: request sizes, requests per minute, API keys, and characters per month; and refused requests.
+
+`vtrans serve --help` imports this module, so it needs no extra.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from vtrans.apps.documents.database import Database
-from vtrans.apps.server.refusals import QUOTA_EXCEEDED, Refusal
 from vtrans.config.keys import number
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import reason
 
+if TYPE_CHECKING:
+    from starlette.responses import JSONResponse
+
 REMEMBERED = 10_000  # clients; those with all requests restored are forgotten first
+CLOSE = {"Connection": "close"}  # the rest of the request is not read
+QUOTA_EXCEEDED = 456  # DeepL's own status
+
+
+def is_deepl(path: str) -> bool:
+    """Returns whether a path belongs to DeepL's API."""
+    return path.startswith(("/v2/", "/v3/"))
+
+
+class Refusal(Exception):
+    """A request that is refused with this status, sentence and headers."""
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
+
+    def response(self, path: str) -> JSONResponse:
+        """Returns the error response in the format of the path's API."""
+        from starlette.responses import JSONResponse
+
+        return JSONResponse({"message" if is_deepl(path) else "error": self.sentence}, self.status, self.headers)
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """Returns the headers that ask the client to try again after some seconds."""
+    return {"Retry-After": str(max(1, round(seconds)))}
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import asyncio
 import inspect
 import ipaddress
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from traceback import walk_tb
@@ -18,102 +18,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from vtrans.apps.server.access import Access
-from vtrans.apps.server.client_threads import CLIENT, in_thread
+from vtrans.apps.server.batching import Worker
 from vtrans.apps.server.endpoints import Call, Endpoint
-from vtrans.apps.server.limits import Keys, Limits, RateLimit
-from vtrans.apps.server.metrics import Metrics
-from vtrans.apps.server.refusals import CLOSE, Refusal, is_deepl, retry_after
-from vtrans.apps.server.requests import FORM_BYTES, fields_of, read_body
-from vtrans.apps.server.service import Service
+from vtrans.apps.server.limits import CLOSE, Limits, RateLimit, Refusal, is_deepl, retry_after
+from vtrans.apps.server.requests import FORM_BYTES, Fields, fields_of, read_body
+from vtrans.apps.server.service import CLIENT, Service, in_thread
 from vtrans.system.errors import DocumentError, DocumentSizeError
+from vtrans.text.languages import Languages
 
 Warn = Callable[[str], None]
 UNFINISHED = 64  # maximum number of arriving requests per client
 LARGE = 50_000  # bytes of a request that is read and checked in a thread: a form of many fields takes seconds
 WRONG_KEYS = 10  # per client: at once, and as many again per minute
-
-
-class Admission:
-    """Reads requests and refuses those that must not be answered.
-
-    A request that has not arrived, or has no valid key, does not count towards limits that clients share.
-    """
-
-    def __init__(self, limits: Limits, access: Access) -> None:
-        self._limits, self._access = limits, access
-        # The timeouts of each client's arriving requests, the oldest first.
-        self._arriving: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)
-        self._rate = RateLimit(limits.per_minute)
-        self._wrong_keys = RateLimit(WRONG_KEYS)
-
-    async def read(self, request: Request, limit: int) -> Call:
-        """Reads a request of at most `limit` bytes. Its client is its API key if keys are required, otherwise its
-        address. Raises a Refusal unless it arrives in time and has a valid key."""
-        client, owner = client_of(request), ""
-        body = await self._body(request, client, limit)
-        CLIENT.set(client)
-        if len(body) < LARGE:
-            fields = await fields_of(request, body)
-        else:
-            fields = await in_thread(lambda: asyncio.run(fields_of(request, body)))
-        key, deepl = fields.get("api_key") or "", is_deepl(request.url.path)
-        if deepl:
-            scheme, _, key = request.headers.get("authorization", "").partition(" ")
-            key = key.strip() if scheme == "DeepL-Auth-Key" else ""
-        if not isinstance(key, str):
-            raise Refusal(400, "api_key must be a string.")
-        if self._access.keys is not None:
-            owner = self._owner(self._access.keys, client, key)
-            client = f"key {owner}"
-        elif deepl and not key:  # no page of another site can send the header
-            raise Refusal(403, "The header Authorization must be DeepL-Auth-Key and a key; without --api-keys, any.")
-        CLIENT.set(client)
-        return Call(request, fields, len(body), client, owner)
-
-    async def _body(self, request: Request, client: str, limit: int) -> bytes:
-        """Returns the body of a request. Raises a Refusal if it arrives too late. A request beyond UNFINISHED cancels
-        the client's oldest one, so that a program that only opens connections cannot lock out others at its address."""
-        timeout = asyncio.timeout(self._limits.body_seconds)
-        try:
-            async with timeout:
-                arriving = self._arriving[client]
-                arriving[timeout] = None
-                if len(arriving) > UNFINISHED:
-                    oldest = next(iter(arriving))
-                    del arriving[oldest]
-                    if not oldest.expired():
-                        oldest.reschedule(0)
-                return await read_body(request, limit)
-        except TimeoutError:
-            if timeout in self._arriving[client]:
-                sentence = f"The request did not arrive within {self._limits.body_seconds:g} seconds."
-                raise Refusal(408, sentence, CLOSE) from None
-            sentence = f"Slowdown: more than {UNFINISHED} requests of this address have not arrived completely."
-            raise Refusal(429, sentence, {**CLOSE, **retry_after(1)}) from None
-        finally:
-            self._arriving[client].pop(timeout, None)
-            if not self._arriving[client]:
-                del self._arriving[client]
-
-    def count(self, client: str) -> None:
-        """Counts a request of this client. Raises a Refusal if it is one too many."""
-        if seconds := self._rate.take(client):
-            sentence = f"Slowdown: at most {self._limits.per_minute:,} requests per minute are allowed."
-            raise Refusal(429, sentence, retry_after(seconds))
-
-    def _owner(self, keys: Keys, client: str, key: str) -> str:
-        """Returns the owner that a valid key names. After WRONG_KEYS wrong keys, a client must wait before its next key
-        is compared, so that it cannot guess one. Raises a Refusal for a missing or wrong key."""
-        if not key:
-            raise Refusal(403, "The API key is missing.")
-        if seconds := self._wrong_keys.seconds(client):
-            sentence = "Slowdown: too many wrong API keys have come from this address."
-            raise Refusal(429, sentence, retry_after(seconds))
-        owner = keys.owner(key)
-        if owner is None:
-            self._wrong_keys.take(client)
-            raise Refusal(403, "Invalid API key")
-        return owner
+BOUNDS = ("0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0", "30.0", "+Inf")  # seconds
 
 
 def client_of(request: Request) -> str:
@@ -127,12 +44,57 @@ def client_of(request: Request) -> str:
     return str(address.ipv4_mapped or address.packed[:8].hex())
 
 
+class Metrics:
+    """Counts answered requests and the time that they took. Contains no text of a request and no address."""
+
+    def __init__(self, workers: Mapping[Languages, Worker]) -> None:
+        self.answering = 0
+        self._workers = workers
+        self._answers: Counter[str] = Counter()
+        self._seconds: Counter[str] = Counter()  # a histogram
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Counts a request that took this time."""
+        self._answers[f'{{path="{path}",status="{status}"}}'] += 1
+        for bound in BOUNDS:
+            self._seconds[f'_bucket{{path="{path}",le="{bound}"}}'] += seconds <= float(bound)
+        self._seconds[f'_sum{{path="{path}"}}'] += seconds  # type: ignore[assignment]  # a Counter adds floats too
+        self._seconds[f'_count{{path="{path}"}}'] += 1
+
+    async def answer(self, request: Request) -> Response:
+        """Returns all figures in Prometheus' text format."""
+
+        def of_workers(figure: Callable[[Worker], float]) -> dict[str, float]:
+            workers = self._workers.items()
+            return {f'{{source="{pair.src}",target="{pair.tgt}"}}': figure(worker) for pair, worker in workers}
+
+        families = (
+            ("requests_total", "counter", "Requests answered.", self._answers),
+            ("requests_in_progress", "gauge", "Requests being answered.", {"": self.answering}),
+            ("request_seconds", "histogram", "Time to answer a request.", self._seconds),
+            ("sentences_total", "counter", "Sentences translated.", of_workers(lambda w: w.counts.lines)),
+            ("batches_total", "counter", "Batches translated.", of_workers(lambda w: w.counts.batches)),
+            ("busy_seconds_total", "counter", "Time spent translating.", of_workers(lambda w: w.counts.seconds)),
+            ("waiting_sentences", "gauge", "Sentences that wait.", of_workers(lambda w: w.waiting)),
+        )
+        lines = []
+        for name, kind, help, values in families:
+            lines += [f"# HELP vtrans_{name} {help}", f"# TYPE vtrans_{name} {kind}"]
+            lines += [f"vtrans_{name}{labels} {value}" for labels, value in values.items()]
+        return Response("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
+
+
 class RequestHandler:
-    """Admits and answers the requests of all endpoints. `warn` receives failures, never the text of a request."""
+    """Admits and answers the requests of all endpoints. `warn` receives failures, never the text of a request.
+
+    A request that has not arrived, or has no valid key, does not count towards limits that clients share.
+    """
 
     def __init__(self, service: Service, limits: Limits, access: Access, warn: Warn) -> None:
-        self.limits, self.metrics = limits, Metrics(service)
-        self._service, self._warn, self._admission = service, warn, Admission(limits, access)
+        self.limits, self.metrics = limits, Metrics(service.workers)
+        self._service, self._access, self._warn = service, access, warn
+        self._arriving = Counter[str]()
+        self._rate, self._wrong_keys = RateLimit(limits.per_minute), RateLimit(WRONG_KEYS)
 
     def route(self, endpoint: Endpoint) -> Route:
         """Returns the route of an endpoint."""
@@ -153,23 +115,72 @@ class RequestHandler:
         return Route(endpoint.path, answer, methods=[endpoint.method])
 
     async def _admitted(self, endpoint: Endpoint, request: Request) -> Any:
-        """Admits a request and returns its answer. The limit on concurrent requests counts only requests that have
-        arrived and have a valid key."""
-        most = self.limits.file_bytes + FORM_BYTES if endpoint.large else self.limits.body_bytes
-        call = await self._admission.read(request, most)
+        """Reads and admits a request, and returns its answer. Limits count its API key if keys are required, otherwise
+        its address."""
+        client = client_of(request)
+        asked = await self._asked(endpoint, request, client)
+        owner = self._owner(request, getattr(asked, "api_key", ""), client)
+        client = f"key {owner}" if owner else client
         if self.metrics.answering >= self.limits.requests:
             sentence = f"The server is answering {self.limits.requests:,} requests; try again later."
             raise Refusal(503, sentence, retry_after(self.seconds()))
-        self._admission.count(call.client)
+        if seconds := self._rate.take(client):
+            sentence = f"Slowdown: at most {self.limits.per_minute:,} requests per minute are allowed."
+            raise Refusal(429, sentence, retry_after(seconds))
+        CLIENT.set(client)
+        call = Call(request, owner)
+        answer = partial(endpoint.answer, call, asked) if endpoint.asks else partial(endpoint.answer, call)
         with self.counted():
-            return await unless_gone(request, self._answer(endpoint, call))
+            work = answer() if inspect.iscoroutinefunction(endpoint.answer) else in_thread(answer)
+            return await unless_gone(request, work)
 
-    async def _answer(self, endpoint: Endpoint, call: Call) -> Any:
-        answer = partial(endpoint.answer, call)
-        if endpoint.asks is not None:
-            check = partial(endpoint.asks.of, call.fields)
-            answer = partial(answer, await in_thread(check) if call.size >= LARGE else check())
-        return await (answer() if inspect.iscoroutinefunction(endpoint.answer) else in_thread(answer))
+    async def _asked(self, endpoint: Endpoint, request: Request, client: str) -> Fields | None:
+        """Receives a request, and returns its checked fields. Raises a Refusal if it arrives too late, or if too many
+        requests of the client are still arriving."""
+        if self._arriving[client] >= UNFINISHED:
+            sentence = f"Slowdown: {UNFINISHED} requests of this address have not arrived completely."
+            raise Refusal(429, sentence, {**CLOSE, **retry_after(1)})
+        self._arriving[client] += 1
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                most = self.limits.file_bytes + FORM_BYTES if endpoint.large else self.limits.body_bytes
+                body = await read_body(request, most)
+        except TimeoutError:
+            sentence = f"The request did not arrive within {self.limits.body_seconds:g} seconds."
+            raise Refusal(408, sentence, CLOSE) from None
+        finally:
+            self._arriving[client] -= 1
+            self._arriving += Counter()  # which removes zeros
+
+        async def checked() -> Fields | None:
+            fields = await fields_of(request, body)
+            return endpoint.asks.of(fields) if endpoint.asks else None
+
+        CLIENT.set(client)
+        return await (checked() if len(body) < LARGE else in_thread(lambda: asyncio.run(checked())))
+
+    def _owner(self, request: Request, key: str, client: str) -> str:
+        """Returns the owner that the API key of a request names; without keys, an empty string. After WRONG_KEYS wrong
+        keys, a client must wait before its next key is compared, so that it cannot guess one. Raises a Refusal for a
+        missing or wrong key."""
+        if deepl := is_deepl(request.url.path):
+            scheme, _, key = request.headers.get("authorization", "").partition(" ")
+            key = key.strip() if scheme == "DeepL-Auth-Key" else ""
+        if self._access.keys is None:
+            if deepl and not key:  # no page of another site can send the header
+                sentence = "The header Authorization must be DeepL-Auth-Key and a key; without --api-keys, any."
+                raise Refusal(403, sentence)
+            return ""
+        if not key:
+            raise Refusal(403, "The API key is missing.")
+        if seconds := self._wrong_keys.seconds(client):
+            sentence = "Slowdown: too many wrong API keys have come from this address."
+            raise Refusal(429, sentence, retry_after(seconds))
+        owner = self._access.keys.owner(key)
+        if owner is None:
+            self._wrong_keys.take(client)
+            raise Refusal(403, "Invalid API key")
+        return owner
 
     @contextmanager
     def counted(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from vtrans.apps.server.refusals import CLOSE, Refusal
+from vtrans.apps.server.limits import CLOSE, Refusal
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 FORM_BYTES = 10_000  # maximum size of a form without its file

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from vtrans.apps.cleaning.detection import Detection, detect
 from vtrans.apps.documents.document import Document, PlainDocument, Translated
@@ -17,15 +19,18 @@ from vtrans.apps.documents.remembered import Lookup, pairs_of
 from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.documents.translating import Lines, Nbest
 from vtrans.apps.server.batching import RequestOptions, Worker
-from vtrans.apps.server.client_threads import in_thread
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.limits import Refusal
 from vtrans.data.matches import Known
 from vtrans.system.errors import InputError
-from vtrans.text.languages import Languages
+from vtrans.text.languages import Languages, base
 from vtrans.translate.steps.line import Line
 
 AUTO = "auto"
 LONG_TEXTS = 1000  # from this many characters, texts are read in a thread, off the event loop
+
+CLIENT = ContextVar("CLIENT", default="")
+"""The client whose request is being answered."""
+_TURNS: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 
 T = TypeVar("T")
 Read = Callable[[str, str], Document]
@@ -71,12 +76,10 @@ class Service:
         return [target for target in self.targets(source) if self.supports(Languages(source, target), options)]
 
     def code(self, asked: str) -> str:
-        """Returns the served language that a client means, ignoring case and treating `_` as `-`. Raises a Refusal, in
-        LibreTranslate's words, if there is none."""
-        plain = asked.replace("_", "-").lower()
-        for code in self.codes:
-            if code.lower() == plain:
-                return code
+        """Returns the served language that a client means. Raises a Refusal, in LibreTranslate's words, if there is
+        none."""
+        if code := matching(asked, self.codes):
+            return code
         raise Refusal(400, f"{asked[:40]} is not supported")
 
     def source(self, asked: str) -> str:
@@ -182,6 +185,26 @@ class Service:
         joined = await _computed([partial(_answer, *part, options.nbest) for part in parts], texts)
         answers |= zip(documents, joined, strict=True)
         return [answers[i] for i in range(len(texts))]
+
+
+def matching(given: str, codes: Sequence[str]) -> str | None:
+    """Returns the first of `codes` that matches a client's code: an equal code, or else the same language if one of the
+    two has no region; None if there is none. Case does not count, and `_` is `-`."""
+    asked = given.replace("_", "-").lower()
+    equal = [code for code in codes if code.lower() == asked]
+    related = [code for code in codes if base(code) == base(asked) and base(code) in (asked, code.lower())]
+    return next(iter([*equal, *related]), None)
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Runs a call in a thread once the client's earlier calls have ended, and returns its result, so that one client's
+    documents do not delay the other clients. If cancelled, a call that has begun keeps the client's turn until it
+    ends."""
+    turn = _TURNS.setdefault((asyncio.get_running_loop(), CLIENT.get()), asyncio.Lock())
+    await turn.acquire()
+    work = asyncio.ensure_future(asyncio.to_thread(call))
+    work.add_done_callback(lambda _: turn.release())
+    return await asyncio.shield(work)
 
 
 async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> list[T]:

@@ -19,11 +19,9 @@ from starlette.responses import Response
 from vtrans.apps.documents.document import Filling
 from vtrans.apps.documents.files import Opened, open_file
 from vtrans.apps.server.batching import RequestOptions
-from vtrans.apps.server.client_threads import in_thread
-from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.limits import Limits, Refusal
 from vtrans.apps.server.requests import Upload
-from vtrans.apps.server.service import AUTO, Service
+from vtrans.apps.server.service import AUTO, Service, in_thread
 
 NAME_CHARACTERS = 80  # a result's name keeps this many characters from its end
 KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # limits for stored results: their age and total bytes

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import secrets
-import time
-from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
@@ -19,14 +16,12 @@ from vtrans.apps.documents.document import PlainDocument, html_document
 from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 from vtrans.apps.documents.sentences import Splitting
 from vtrans.apps.server.batching import RequestOptions
-from vtrans.apps.server.client_threads import in_thread
 from vtrans.apps.server.deepl.glossaries import Glossaries, GlossaryEndpoints, Source, Target, language
 from vtrans.apps.server.endpoints import Call, Endpoint
-from vtrans.apps.server.limits import Limits, Usage
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.limits import Limits, Refusal, Usage
 from vtrans.apps.server.request_handler import RequestHandler
 from vtrans.apps.server.requests import Fields, File, Text, Texts
-from vtrans.apps.server.service import AUTO, Read, Service
+from vtrans.apps.server.service import AUTO, Read, Service, in_thread
 from vtrans.apps.server.uploads import KEPT_SECONDS, Results, UploadedFile, attachment, translated_name, uploaded_file
 from vtrans.text.languages import Languages, base, language_name
 from vtrans.text.vocabulary import Formality
@@ -164,50 +159,7 @@ class Document:
     key: str
     owner: str
     characters: int
-    since: float
     task: asyncio.Task[str | Refusal]
-
-    @property
-    def made(self) -> str | Refusal | None:
-        return self.task.result() if self.task.done() else None
-
-
-class Documents:
-    """Documents by id. Translated documents stay in memory for an hour."""
-
-    def __init__(self) -> None:
-        self.results = Results()
-        self._documents: dict[str, Document] = {}
-
-    def add(self, owner: str, name: str, characters: int, work: Awaitable[bytes | Refusal]) -> tuple[str, str]:
-        """Begins to translate a document with this file name. Returns the document's id and its secret key."""
-        now = time.monotonic()
-        for id, document in list(self._documents.items()):
-            if document.made and now - document.since > KEPT_SECONDS:
-                del self._documents[id]
-
-        async def translated() -> str | Refusal:
-            made = await work
-            return made if isinstance(made, Refusal) else self.results.add(name, made)
-
-        id, key = secrets.token_hex(16).upper(), secrets.token_hex(32).upper()
-        task = asyncio.get_running_loop().create_task(translated())
-        self._documents[id] = Document(key, owner, characters, now, task)
-        return id, key
-
-    def get(self, call: Call, key: str) -> Document:
-        """Returns a document. Raises a Refusal unless it exists, belongs to the caller, and has this key."""
-        document = self._documents.get(call.id)
-        if not document or not hmac.compare_digest(document.key.encode(), key.encode()) or document.owner != call.owner:
-            raise Refusal(404, "Document not found.")
-        return document
-
-    async def close(self) -> None:
-        """Cancels all translations."""
-        tasks = [document.task for document in self._documents.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class DeepL:
@@ -215,7 +167,7 @@ class DeepL:
 
     def __init__(self, service: Service, limits: Limits, handler: RequestHandler, usage: Usage) -> None:
         self._service, self._limits, self._handler, self._usage = service, limits, handler, usage
-        self._documents = Documents()
+        self._results, self._documents = Results(), dict[str, Document]()
         self._glossaries = Glossaries(service.memory.file) if service.memory is not None else None
 
     def endpoints(self) -> list[Endpoint]:
@@ -230,7 +182,11 @@ class DeepL:
         ]
 
     async def close(self) -> None:
-        await self._documents.close()
+        """Cancels the translations of documents."""
+        tasks = [document.task for document in self._documents.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def translate(self, call: Call, asked: TextRequest) -> dict[Literal["translations"], list[Translation]]:
         """Translates texts."""
@@ -264,10 +220,7 @@ class DeepL:
         if self._glossaries is None:
             raise Refusal(404, "Glossary not found.")
         stored = await in_thread(partial(self._glossaries.get, owner, asked.glossary_id))
-        terms = await in_thread(lambda: stored.terms)
-        if (plain := Languages(*map(base, languages))) not in terms:
-            raise Refusal(404, f"Glossary has no dictionary from {plain.src} to {plain.tgt}.")
-        return replace(options, glossary=terms[plain])
+        return replace(options, glossary=stored.dictionary(Languages(*map(base, languages))))
 
     async def languages(self, call: Call, asked: LanguagesRequest) -> list[DeepLLanguage]:
         """Lists the languages."""
@@ -299,38 +252,52 @@ class DeepL:
         file = await uploaded_file(self._service, self._limits, upload, source or AUTO, target)
         characters = self._usage.check(call.owner, file.opened.texts)
         options = await self._options(call.owner, asked, Languages(file.source, target))
-        work = self._document(file, options, call.owner)
         name = translated_name(upload.name, file.source, target)
-        id, key = self._documents.add(call.owner, name, characters, work)
+        id, key = secrets.token_hex(16).upper(), secrets.token_hex(32).upper()
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._translated(file, name, options, call.owner))
+        task.add_done_callback(lambda _: loop.call_later(KEPT_SECONDS, self._documents.pop, id, None))
+        self._documents[id] = Document(key, call.owner, characters, task)
         return {"document_id": id, "document_key": key}
 
-    async def _document(self, file: UploadedFile, options: RequestOptions, owner: str) -> bytes | Refusal:
-        """Returns a translated document, or a Refusal for its owner if that fails."""
+    async def _translated(self, file: UploadedFile, name: str, options: RequestOptions, owner: str) -> str | Refusal:
+        """Stores a translated document, and returns the name of the result; a Refusal for its owner if that fails."""
         with self._handler.counted():
             try:
                 async with asyncio.timeout(self._limits.timeout) as timeout:
                     with self._usage.counted(owner, file.opened.texts):
-                        return await file.translated(self._service, options, owner)
+                        return self._results.add(name, await file.translated(self._service, options, owner))
             except Exception as error:
                 return self._handler.refusal(error, timed_out=timeout.expired())
 
+    def _document(self, call: Call, asked: DocumentKey) -> Document:
+        """Returns a document. Raises a Refusal unless it exists, belongs to the caller, and has this key."""
+        document = self._documents.get(call.id)
+        if (
+            document
+            and document.owner == call.owner
+            and secrets.compare_digest(document.key.encode(), asked.document_key.encode())
+        ):
+            return document
+        raise Refusal(404, "Document not found.")
+
     async def document_status(self, call: Call, asked: DocumentKey) -> DocumentStatus:
         """Tells whether a file is translated."""
-        document, status = self._documents.get(call, asked.document_key), partial(DocumentStatus, document_id=call.id)
+        document, status = self._document(call, asked), partial(DocumentStatus, document_id=call.id)
         await asyncio.wait([document.task], timeout=WAIT)
-        if isinstance(document.made, Refusal):
-            return status(status="error", error_message=document.made.sentence)
-        if document.made:
-            return status(status="done", billed_characters=document.characters)
-        return status(status="translating", seconds_remaining=self._handler.seconds())
+        if not document.task.done():
+            return status(status="translating", seconds_remaining=self._handler.seconds())
+        if isinstance(made := document.task.result(), Refusal):
+            return status(status="error", error_message=made.sentence)
+        return status(status="done", billed_characters=document.characters)
 
     async def document_result(self, call: Call, asked: DocumentKey) -> Response:
         """Sends a translated file, for an hour."""
-        made = self._documents.get(call, asked.document_key).made
-        if made is None:
+        task = self._document(call, asked).task
+        if not task.done():
             raise Refusal(503, "Document is not translated yet.")
-        if isinstance(made, Refusal):
+        if isinstance(made := task.result(), Refusal):
             raise Refusal(404, f"Document not found: {made.sentence}")
-        if result := self._documents.results.get(made):
+        if result := self._results.get(made):
             return attachment(*result)
         raise Refusal(404, "Document not found: results are removed after an hour.")

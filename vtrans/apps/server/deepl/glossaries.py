@@ -1,5 +1,7 @@
-"""Glossaries that clients store: named dictionaries of terms, each for a pair of languages without regions. Versions 2
-and 3 of DeepL's API share them."""
+"""Glossaries that clients store: named dictionaries of terms, each for a pair of languages without regions.
+
+Version 2 of DeepL's API shows the glossaries of version 3 that have one dictionary.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +10,35 @@ import io
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
-from threading import RLock
+from functools import cached_property, lru_cache
+from threading import Lock
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from vtrans.apps.documents.database import Database
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.endpoints import Call, Endpoint
-from vtrans.apps.server.refusals import QUOTA_EXCEEDED, Refusal
+from vtrans.apps.server.limits import QUOTA_EXCEEDED, Refusal
 from vtrans.apps.server.requests import Fields, Text
-from vtrans.apps.server.service import Service
+from vtrans.apps.server.service import Service, matching
 from vtrans.text.languages import Languages, base
 from vtrans.translate.wording.glossary import Glossary
 
 MOST_GLOSSARIES, MOST_TEXT = 1000, 10**7  # per owner: glossaries, and characters in their dictionaries
 MOST_CHARACTERS = 1024  # of a term or its translation
-REMEMBERED = 100  # glossaries in memory
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
 TSV = "text/tab-separated-values"
-_FIELD = re.compile(r"dictionaries\[(\d+)\]\.(\w+)")
+_FORMATS: dict[str, dict[str, Any]] = {
+    "csv": {"strict": True},
+    "tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
+}
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ANY_GLOSSARY = RequestOptions(glossary=Glossary((("a", ("b",)),)))
 
-Entries = Mapping[str, str]
 Source = Annotated[Text, Field(examples=["EN"])]
 Target = Annotated[Text, Field(examples=["DE", "PT-BR"])]
 
@@ -58,25 +60,16 @@ class NewGlossary2(Dictionary):
     name: Text
 
 
+class NewGlossary3(Fields):
+    name: Text
+    dictionaries: Annotated[Dictionaries, Field(min_length=1)]
+
+
 class Change(Fields):
-    """A new name, and entries to add. The fields of a form have names such as `dictionaries[0].entries`."""
+    """A new name, and entries to add."""
 
     name: Text | None = None
     dictionaries: Annotated[Dictionaries, Field(default_factory=list)]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nested(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        nested: dict[str, dict[str, Any]] = {}
-        for name, value in fields.items():
-            if found := _FIELD.fullmatch(name):
-                nested.setdefault(found[1], {})[found[2]] = value
-        return {"dictionaries": list(nested.values()), **fields} if nested else fields
-
-
-class NewGlossary3(Change):
-    name: Text
-    dictionaries: Annotated[Dictionaries, Field(min_length=1)]
 
 
 class DictionarySize(BaseModel):
@@ -84,167 +77,145 @@ class DictionarySize(BaseModel):
     target_lang: str
     entry_count: int
 
-    @classmethod
-    def of(cls, languages: Languages, entries: Entries) -> DictionarySize:
-        return cls(source_lang=languages.src, target_lang=languages.tgt, entry_count=len(entries))
-
-
-class NamedGlossary(BaseModel):
-    glossary_id: str
-    name: str
-    creation_time: str
-
-
-class Glossary2(DictionarySize, NamedGlossary):
-    ready: Literal[True] = True
-
-
-class Glossary3(NamedGlossary):
-    dictionaries: list[DictionarySize]
-
 
 class DictionaryEntries(DictionarySize):
     entries: str
     entries_format: Literal["tsv"] = "tsv"
 
 
+class Glossary3(BaseModel):
+    glossary_id: str
+    name: str
+    creation_time: str
+    dictionaries: list[DictionarySize]
+
+
+class Glossary2(DictionarySize):
+    glossary_id: str
+    name: str
+    creation_time: str
+    ready: Literal[True] = True
+
+
 @dataclass(frozen=True)
 class StoredGlossary:
-    """A stored glossary. `made` is its creation time in UTC, as the API writes it."""
+    """A stored glossary; each term of its dictionaries has one translation. `made` is its creation time in UTC, as the
+    API writes it."""
 
     id: str
     name: str
     made: str
-    dictionaries: Mapping[Languages, Entries]
+    dictionaries: Mapping[Languages, Glossary]
 
-    @cached_property
-    def terms(self) -> Mapping[Languages, Glossary]:
-        """The dictionaries as glossaries for requests."""
-        return {
-            languages: Glossary(tuple((term, (target,)) for term, target in entries.items()))
-            for languages, entries in self.dictionaries.items()
-        }
+    def dictionary(self, languages: Languages) -> Glossary:
+        """Returns the dictionary of these languages. Raises a Refusal if there is none."""
+        if languages not in self.dictionaries:
+            raise Refusal(404, f"Glossary has no dictionary from {languages.src} to {languages.tgt}.")
+        return self.dictionaries[languages]
 
-    def version_2(self) -> Glossary2:
-        """Returns the answer in version 2 of the API. Raises a Refusal unless there is exactly one dictionary."""
-        if len(self.dictionaries) != 1:
-            raise Refusal(404, "Glossary not found: version 3 has those with several dictionaries, or none.")
-        (size,) = self._sizes()
-        return Glossary2(glossary_id=self.id, name=self.name, creation_time=self.made, **size.model_dump())
 
-    def version_3(self) -> Glossary3:
-        """Returns the answer in version 3 of the API."""
-        return Glossary3(glossary_id=self.id, name=self.name, creation_time=self.made, dictionaries=self._sizes())
+@lru_cache(maxsize=100)  # reading a large glossary takes seconds
+def _glossary(id: str, name: str, made: str, text: str) -> StoredGlossary:
+    dictionaries = {Languages(src, tgt): _terms(entries) for src, tgt, entries in json.loads(text)}
+    return StoredGlossary(id, name, made, dictionaries)
 
-    def _sizes(self) -> list[DictionarySize]:
-        return [DictionarySize.of(*dictionary) for dictionary in self.dictionaries.items()]
+
+def _terms(entries: Mapping[str, str]) -> Glossary:
+    return Glossary(tuple((term, (target,)) for term, target in entries.items()))
+
+
+def _entries(dictionary: Glossary) -> dict[str, str]:
+    return {term: target for term, (target,) in dictionary.pairs}
 
 
 class Glossaries:
     """The glossaries in a database file, by owner and id."""
 
     def __init__(self, file: Database) -> None:
-        self._file, self._lock = file, RLock()
-        self._known: dict[tuple[str, str], StoredGlossary] = {}
+        self._file, self._changing = file, Lock()
 
     def all_of(self, owner: str) -> list[StoredGlossary]:
         """Returns all glossaries of an owner, the oldest first."""
-        return self._read(
-            "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? ORDER BY made, id", owner
-        )
+        query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? ORDER BY made, id"
+        return [_glossary(*row) for row in self._file.rows(query, owner)]
 
     def get(self, owner: str, id: str) -> StoredGlossary:
         """Returns a glossary. Raises a Refusal if the owner has none with this id."""
         query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? AND id = ?"
-        with self._lock:
-            if (owner, id) not in self._known:
-                if not (found := self._read(query, owner, id)):
-                    raise Refusal(404, "Glossary not found.")
-                if len(self._known) >= REMEMBERED:
-                    self._known.clear()
-                self._known[owner, id] = found[0]
-            return self._known[owner, id]
+        for row in self._file.rows(query, owner, id):
+            return _glossary(*row)
+        raise Refusal(404, "Glossary not found.")
 
     def put(self, owner: str, glossary: StoredGlossary) -> StoredGlossary:
         """Stores and returns a new or changed glossary. Raises a Refusal if the owner's quota is exceeded."""
-        text = json.dumps([[*languages, entries] for languages, entries in glossary.dictionaries.items()])
-        with self._lock:
-            query = (
-                "SELECT CAST(count(*) AS TEXT), CAST(ifnull(sum(length(dictionaries)), 0) AS TEXT) FROM glossaries "
-                "WHERE owner = ? AND id != ?"
+        text = json.dumps([[*languages, _entries(terms)] for languages, terms in glossary.dictionaries.items()])
+        query = (
+            "SELECT CAST(count(*) AS TEXT), CAST(ifnull(sum(length(dictionaries)), 0) AS TEXT) FROM glossaries "
+            "WHERE owner = ? AND id != ?"
+        )
+        ((number, size),) = self._file.rows(query, owner, glossary.id)
+        if int(number) >= MOST_GLOSSARIES or int(size) + len(text) > MOST_TEXT:
+            raise Refusal(
+                QUOTA_EXCEEDED,
+                f"There may be {MOST_GLOSSARIES:,} glossaries, with {MOST_TEXT:,} characters together; delete one.",
             )
-            ((number, size),) = self._file.rows(query, owner, glossary.id)
-            if int(number) >= MOST_GLOSSARIES or int(size) + len(text) > MOST_TEXT:
-                raise Refusal(
-                    QUOTA_EXCEEDED,
-                    f"There may be {MOST_GLOSSARIES:,} glossaries, with {MOST_TEXT:,} characters together; delete one.",
-                )
-            statement = "INSERT OR REPLACE INTO glossaries VALUES (?, ?, ?, ?, ?)"
-            self._file.change(statement, glossary.id, owner, glossary.name, glossary.made, text)
-            self._known.pop((owner, glossary.id), None)
+        statement = "INSERT OR REPLACE INTO glossaries VALUES (?, ?, ?, ?, ?)"
+        self._file.change(statement, glossary.id, owner, glossary.name, glossary.made, text)
         return glossary
 
     def change(self, owner: str, id: str, change: Callable[[StoredGlossary], StoredGlossary]) -> StoredGlossary:
         """Stores the changed version of a glossary, and returns it."""
-        with self._lock:
+        with self._changing:
             return self.put(owner, change(self.get(owner, id)))
 
     def delete(self, owner: str, id: str) -> None:
         """Deletes a glossary. Raises a Refusal if the owner has none with this id."""
-        with self._lock:
-            self.get(owner, id)
-            self._file.change("DELETE FROM glossaries WHERE id = ?", id)
-            self._known.pop((owner, id), None)
-
-    def _read(self, query: str, *values: str) -> list[StoredGlossary]:
-        return [
-            StoredGlossary(id, name, made, {Languages(src, tgt): entries for src, tgt, entries in json.loads(text)})
-            for id, name, made, text in self._file.rows(query, *values)
-        ]
+        self.get(owner, id)
+        self._file.change("DELETE FROM glossaries WHERE id = ?", id)
 
 
-def entries_of(text: str, form: str) -> Entries:
+def dictionary_of(text: str, form: str) -> Glossary:
     """Returns the entries in a TSV or CSV text. CSV rows may also name their languages, which are ignored. Raises a
     Refusal for invalid entries."""
-    if form == "csv":
-        try:
-            rows: Iterable[list[str]] = [*csv.reader(io.StringIO(text, newline=""), strict=True)]
-        except csv.Error as error:
-            raise _invalid(f"the CSV cannot be read: {error}") from None
-    else:
-        rows = [line.removesuffix("\r").split("\t") for line in text.split("\n")]
     entries: dict[str, str] = {}
-    for number, row in enumerate(rows, 1):
-        cells = [cell.strip() for cell in row]
-        if not any(cells):
-            continue
-        if len(cells) not in ((2, 4) if form == "csv" else (2,)) or not all(cells[:2]):
-            raise _invalid(f"entry {number} must be a term and its translation, got {' '.join(row)[:60]!r}")
-        term, target = cells[:2]
-        if any(_CONTROL.search(cell) or len(cell) > MOST_CHARACTERS for cell in (term, target)):
-            raise _invalid(
-                f"entry {number} must have no control characters and at most {MOST_CHARACTERS:,} characters on a side"
-            )
-        if term in entries:
-            raise _invalid(f"entry {number} repeats the term {term[:60]!r}")
-        entries[term] = target
+    try:
+        for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), **_FORMATS[form]), 1):
+            term, *others = (cell.strip() for cell in row) if row else ("",)
+            if not any((term, *others)):
+                continue
+            target = others[0] if len(others) in ((1, 3) if form == "csv" else (1,)) else ""
+            if not term or not target:
+                raise _invalid(f"entry {number} must be a term and its translation, got {' '.join(row)[:60]!r}")
+            if _CONTROL.search(term + target) or max(len(term), len(target)) > MOST_CHARACTERS:
+                raise _invalid(
+                    f"entry {number} must have no control characters and at most {MOST_CHARACTERS:,} characters on a "
+                    "side"
+                )
+            if term in entries:
+                raise _invalid(f"entry {number} repeats the term {term[:60]!r}")
+            entries[term] = target
+    except csv.Error as error:
+        raise _invalid(f"the {form.upper()} cannot be read: {error}") from None
     if not entries:
         raise _invalid("there are none")
-    return entries
-
-
-def as_tsv(entries: Entries) -> str:
-    """Returns entries as lines of a term, a tab and its translation."""
-    return "\n".join("\t".join(entry) for entry in entries.items())
+    return _terms(entries)
 
 
 def _invalid(reason: str) -> Refusal:
     return Refusal(400, f"Invalid glossary entries provided: {reason}.")
 
 
+def language(name: str, given: str, codes: Sequence[str]) -> str:
+    """Returns the code that a client means. Raises a Refusal, which calls it `name`, if it is none of `codes`."""
+    if code := matching(given, codes):
+        return code
+    served = ", ".join(sorted({code.upper() for code in codes}))
+    raise Refusal(400, f"Value for '{name}' not supported: it must be one of {served}, got {given[:40].upper()!r}.")
+
+
 class GlossaryEndpoints:
     """The glossary endpoints. They run in threads, because large glossaries take seconds. If `glossaries` is None,
-    lists are empty and nothing can be stored. Version 2 shows only glossaries with one dictionary."""
+    lists are empty and nothing can be stored."""
 
     def __init__(self, service: Service, glossaries: Glossaries | None) -> None:
         self._service, self._stored = service, glossaries
@@ -274,12 +245,6 @@ class GlossaryEndpoints:
             raise Refusal(403, "Glossaries are disabled on this server; the option --memory names a file for them.")
         return self._stored
 
-    def _all(self, call: Call) -> list[StoredGlossary]:
-        return self._stored.all_of(call.owner) if self._stored else []
-
-    def _get(self, call: Call) -> StoredGlossary:
-        return self._glossaries.get(call.owner, call.id)
-
     @cached_property
     def _pairs(self) -> list[Languages]:
         """The pairs of languages that support glossaries, without regions."""
@@ -295,16 +260,11 @@ class GlossaryEndpoints:
             raise Refusal(400, f"Glossaries from {languages.src} to {languages.tgt} are not supported.")
         return languages
 
-    def _dictionaries(self, given: Sequence[Dictionary]) -> dict[Languages, Entries]:
-        dictionaries = {self._languages(one): entries_of(one.entries, one.entries_format) for one in given}
+    def _dictionaries(self, given: Sequence[Dictionary]) -> dict[Languages, Glossary]:
+        dictionaries = {self._languages(one): dictionary_of(one.entries, one.entries_format) for one in given}
         if len(dictionaries) < len(given):
             raise Refusal(400, "Value for 'dictionaries' not supported: each pair of languages must come once.")
         return dictionaries
-
-    def _created(self, call: Call, name: str, dictionaries: Sequence[Dictionary]) -> StoredGlossary:
-        made = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        glossary = StoredGlossary(str(uuid.uuid4()), name, made, self._dictionaries(dictionaries))
-        return self._glossaries.put(call.owner, glossary)
 
     def language_pairs(self, call: Call) -> dict[Literal["supported_languages"], list[LanguagePair]]:
         """Lists the languages of glossaries."""
@@ -313,46 +273,51 @@ class GlossaryEndpoints:
 
     def create_2(self, call: Call, asked: NewGlossary2) -> Glossary2:
         """Makes a glossary."""
-        return self._created(call, asked.name, [asked]).version_2()
+        return _version_2(self.create_3(call, NewGlossary3(name=asked.name, dictionaries=[asked])))
 
     def create_3(self, call: Call, asked: NewGlossary3) -> Glossary3:
         """Makes a glossary."""
-        return self._created(call, asked.name, asked.dictionaries).version_3()
+        made = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        glossary = StoredGlossary(str(uuid.uuid4()), asked.name, made, self._dictionaries(asked.dictionaries))
+        return _version_3(self._glossaries.put(call.owner, glossary))
 
     def list_2(self, call: Call) -> dict[Literal["glossaries"], list[Glossary2]]:
-        """Lists the glossaries."""
-        return {"glossaries": [one.version_2() for one in self._all(call) if len(one.dictionaries) == 1]}
+        """Lists the glossaries with one dictionary."""
+        described = self.list_3(call)["glossaries"]
+        return {"glossaries": [_version_2(one) for one in described if len(one.dictionaries) == 1]}
 
     def list_3(self, call: Call) -> dict[Literal["glossaries"], list[Glossary3]]:
         """Lists the glossaries."""
-        return {"glossaries": [one.version_3() for one in self._all(call)]}
+        stored = self._stored.all_of(call.owner) if self._stored else []
+        return {"glossaries": [_version_3(one) for one in stored]}
 
     def get_2(self, call: Call) -> Glossary2:
-        """Describes a glossary."""
-        return self._get(call).version_2()
+        """Describes a glossary with one dictionary."""
+        return _version_2(self.get_3(call))
 
     def get_3(self, call: Call) -> Glossary3:
         """Describes a glossary."""
-        return self._get(call).version_3()
+        return _version_3(self._glossaries.get(call.owner, call.id))
 
     def delete(self, call: Call) -> None:
         """Deletes a glossary."""
         self._glossaries.delete(call.owner, call.id)
 
     def entries_2(self, call: Call) -> Response:
-        """Sends the entries, separated by tabs."""
-        glossary, accepted = self._get(call), call.request.headers.get("accept", TSV)
-        glossary.version_2()
+        """Sends the entries of a glossary with one dictionary, separated by tabs."""
+        one, accepted = self.get_2(call), call.request.headers.get("accept", TSV)
         if not any(kind in accepted for kind in (TSV, "text/*", "*/*")):
             raise Refusal(415, f"The header Accept must be {TSV}, got {accepted[:80]!r}.")
-        return Response(as_tsv(*glossary.dictionaries.values()), media_type=TSV)
+        return Response(self._entries(call, Languages(one.source_lang, one.target_lang)).entries, media_type=TSV)
 
     def entries_3(self, call: Call, asked: LanguagePair) -> dict[Literal["dictionaries"], list[DictionaryEntries]]:
         """Sends the entries of a dictionary."""
-        languages, dictionaries = self._languages(asked), self._get(call).dictionaries
-        entries = _known(dictionaries, languages)
-        size = DictionarySize.of(languages, entries).model_dump()
-        return {"dictionaries": [DictionaryEntries(**size, entries=as_tsv(entries))]}
+        return {"dictionaries": [self._entries(call, self._languages(asked))]}
+
+    def _entries(self, call: Call, languages: Languages) -> DictionaryEntries:
+        dictionary = self._glossaries.get(call.owner, call.id).dictionary(languages)
+        text = "\n".join("\t".join(entry) for entry in _entries(dictionary).items())
+        return DictionaryEntries(**_size(languages, dictionary).model_dump(), entries=text)
 
     def update(self, call: Call, asked: Change) -> Glossary3:
         """Renames a glossary, or adds entries."""
@@ -360,48 +325,42 @@ class GlossaryEndpoints:
 
         def change(old: StoredGlossary) -> StoredGlossary:
             dictionaries = dict(old.dictionaries)
-            for languages, entries in added.items():
-                dictionaries[languages] = {**dictionaries.get(languages, {}), **entries}
+            for languages, terms in added.items():
+                dictionaries[languages] = dictionaries.get(languages, Glossary(())).with_terms(terms)
             return replace(old, name=asked.name or old.name, dictionaries=dictionaries)
 
-        return self._glossaries.change(call.owner, call.id, change).version_3()
+        return _version_3(self._glossaries.change(call.owner, call.id, change))
 
     def replace(self, call: Call, asked: Dictionary) -> DictionarySize:
         """Replaces a dictionary."""
-        ((languages, entries),) = self._dictionaries([asked]).items()
-        self._glossaries.change(
-            call.owner, call.id, lambda old: replace(old, dictionaries={**old.dictionaries, languages: entries})
-        )
-        return DictionarySize.of(languages, entries)
+        new = self._dictionaries([asked])
+        self._glossaries.change(call.owner, call.id, lambda old: replace(old, dictionaries={**old.dictionaries, **new}))
+        return _size(*new.popitem())
 
     def delete_dictionary(self, call: Call, asked: LanguagePair) -> None:
         """Deletes a dictionary."""
         languages = self._languages(asked)
 
         def change(old: StoredGlossary) -> StoredGlossary:
-            _known(old.dictionaries, languages)
-            left = {pair: entries for pair, entries in old.dictionaries.items() if pair != languages}
+            old.dictionary(languages)
+            left = {pair: terms for pair, terms in old.dictionaries.items() if pair != languages}
             return replace(old, dictionaries=left)
 
         self._glossaries.change(call.owner, call.id, change)
 
 
-def _known(dictionaries: Mapping[Languages, Entries], languages: Languages) -> Entries:
-    """Returns the dictionary of these languages. Raises a Refusal if there is none."""
-    if languages not in dictionaries:
-        raise Refusal(404, f"Glossary has no dictionary from {languages.src} to {languages.tgt}.")
-    return dictionaries[languages]
+def _size(languages: Languages, dictionary: Glossary) -> DictionarySize:
+    return DictionarySize(source_lang=languages.src, target_lang=languages.tgt, entry_count=len(dictionary.pairs))
 
 
-def language(name: str, given: str, codes: Sequence[str]) -> str:
-    """Returns the first of `codes` that matches a client's code: an equal code, or else the same language if one of the
-    two has no region. Raises a Refusal, which calls it `name`, if none matches."""
-    asked = given.replace("_", "-").lower()
-    for code in codes:
-        if code.lower() == asked:
-            return code
-    for code in codes:
-        if base(code) == base(asked) and (asked == base(asked) or code.lower() == base(code)):
-            return code
-    served = ", ".join(sorted({code.upper() for code in codes}))
-    raise Refusal(400, f"Value for '{name}' not supported: it must be one of {served}, got {asked[:40].upper()!r}.")
+def _version_3(stored: StoredGlossary) -> Glossary3:
+    """Returns the description of a glossary."""
+    sizes = [_size(*dictionary) for dictionary in stored.dictionaries.items()]
+    return Glossary3(glossary_id=stored.id, name=stored.name, creation_time=stored.made, dictionaries=sizes)
+
+
+def _version_2(described: Glossary3) -> Glossary2:
+    """Returns the description of a glossary for version 2. Raises a Refusal unless it has exactly one dictionary."""
+    if len(described.dictionaries) != 1:
+        raise Refusal(404, "Glossary not found: version 3 has those with several dictionaries, or none.")
+    return Glossary2(**described.model_dump(exclude={"dictionaries"}), **described.dictionaries[0].model_dump())
