@@ -88,13 +88,14 @@ def test_without_a_memory_corrections_are_refused() -> None:
 
 
 def test_a_page_of_another_site_cannot_correct(tmp_path: Path) -> None:
-    """A browser sends forms to other sites without asking them."""
+    """A browser sends forms to other sites without asking them, and names the page's origin."""
     keys = tmp_path / "keys"
     keys.write_text("secret\n")
     form = {"q": "a", "s": "b", "source": "en", "target": "de"}
     with correcting(tmp_path / "m") as client:
-        assert client.form("/suggest", form).status == 400
-        assert client.send("POST", f"/suggest?{urlencode(form)}", kind="text/plain").status == 400
+        for origin in ("https://evil.example", "null"):
+            assert client.send("POST", "/suggest", urlencode(form).encode(), FORM, Origin=origin).status == 403
+            assert client.send("POST", f"/suggest?{urlencode(form)}", kind="text/plain", Origin=origin).status == 403
     with correcting(tmp_path / "m", keys=Keys(keys)) as client:
         assert client.form("/suggest", form).status == 403
         assert client.send("POST", "/suggest", urlencode({**form, "api_key": "secret"}).encode(), FORM).status == 200

@@ -37,7 +37,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     ],
     "/v2/translate": [
         {"text": "\0"}, {"target_lang": 3}, {"target_lang": "D-E"}, {"source_lang": "d"}, {"tag_handling": 7},
-        {"ignore_tags": [1]}, {"split_sentences": "none"}, {"preserve_formatting": "maybe"}, {"formality": ["more"]},
+        {"ignore_tags": [1]}, {"split_sentences": "none"}, {"outline_detection": "maybe"}, {"formality": ["more"]},
         {"glossary_id": "x", "source_lang": None}, {"glossary_ids": ["x"]}, {"translation_memory_id": "x"},
     ],
     "/v3/glossaries": [

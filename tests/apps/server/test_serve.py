@@ -169,7 +169,7 @@ def test_the_memory_is_closed_when_the_server_stops(
         return made[-1]
 
     monkeypatch.setattr("vtrans.apps.documents.memory.Memory", recorded)
-    monkeypatch.setattr("vtrans.apps.server.running.run", lambda *_: None)  # which would wait for a signal
+    monkeypatch.setattr("vtrans.apps.server.running.Server.run", lambda *_, sockets: None)  # would wait for a signal
     assert run_cli("serve", ending_run.path, "--port", "0", "--memory", tmp_path / "m").code == 0
     assert made
     for memory in made:

@@ -10,9 +10,10 @@ from office_files import BODY, docx, member, zipped
 from services import Client, Reply, serving
 
 from vtrans.apps.documents.document import Translated
+from vtrans.apps.server import uploads
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.uploads import KEPT_SECONDS, MOST_KEPT, Results, safe_name
+from vtrans.apps.server.uploads import translated_name
 from vtrans.system.errors import InputError
 from vtrans.translate.steps.line import Line
 
@@ -128,18 +129,23 @@ def test_hostile_files_are_refused(client: Client, name: str) -> None:
     "name", ["../../etc/passwd.txt", "..\\..\\a.txt", "/abs.txt", "a\u202etxt.txt", "a;b$(c).txt", "." * 99 + "txt"]
 )
 def test_a_name_is_never_a_path(client: Client, name: str) -> None:
-    assert set(safe_name(name)).isdisjoint("/\\:;$()")
-    assert ".." not in safe_name(name)
-    assert not safe_name(name).startswith(".")
+    kept = translated_name(name, "en", "de")
+    assert kept.isprintable()
+    assert set(kept).isdisjoint("/\\")
+    assert not kept.startswith(".")
+    assert translated(client, kept, b"one two") == b"two one"
     for path in (f"/download_file/{name}", "/download_file/%2e%2e%2f%2e%2e%2fetc%2fpasswd", "/download_file/"):
         assert client.send("GET", path.encode("ascii", "ignore").decode()).status == 404
 
 
-def test_results_are_kept_for_an_hour_and_within_a_size() -> None:
-    now = [0.0]
-    results = Results(lambda: now[0])
-    keys = [results.add("a.txt", bytes(MOST_KEPT // 2)) for _ in range(3)]
-    assert [results.get(key) is None for key in keys] == [True, False, False]
-    assert len(set(keys)) == 3
-    now[0] = KEPT_SECONDS + 1
-    assert [results.get(key) for key in keys] == [None] * 3
+def test_results_are_kept_for_a_time_and_within_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(client: Client) -> str:
+        return urlsplit(send(client, "a.txt", b"a" * 400).json["translatedFileUrl"]).path
+
+    monkeypatch.setattr(uploads, "MOST_KEPT", 1000)
+    with serving() as client:
+        paths = [sent(client) for _ in range(3)]
+        assert len(set(paths)) == 3
+        assert [client.get(path).status for path in paths] == [404, 200, 200]
+        monkeypatch.setattr(uploads, "KEPT_SECONDS", 0.0)
+        assert client.get(sent(client)).status == 404

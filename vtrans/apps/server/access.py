@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from pydantic import HttpUrl, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vtrans.apps.server.limits import CLOSE, Keys, Refusal
 from vtrans.system.errors import InputError
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(:[0-9]*)?")  # a Host header: a name or an address, and a port
 
 
@@ -49,13 +49,11 @@ class Access:
                 raise InputError(
                     f"`trusted_proxy` must be an IP address or a network such as 10.0.0.0/8, got {proxy!r}: {error}."
                 ) from None
-        if self.public_url is not None:
-            parts = urlsplit(self.public_url)
-            if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
-                raise InputError(
-                    "`public_url` must begin with http:// or https:// and a host, and end with the path, such as "
-                    f"https://example.com/translate, got {self.public_url!r}."
-                )
+        if (url := self.public_url) is not None and not (_origin(url) and re.fullmatch("https?://[^?#]+", url)):
+            raise InputError(
+                "`public_url` must begin with http:// or https:// and a host, and end with the path, such as "
+                f"https://example.com/translate, got {url!r}."
+            )
         for host in self.allowed_hosts:
             if not host or _name(host) != host.lower():
                 raise InputError(
@@ -96,18 +94,14 @@ def _name(header: str) -> str:
 def _origin(text: str) -> str | None:
     """Returns the origin that a text probably means, or None if it names no host."""
     try:
-        parts = urlsplit(text if "://" in text else f"https://{text}")
-        port, host = parts.port, (parts.hostname or "").encode("idna").decode()
-    except ValueError:
+        url = HttpUrl(text if "://" in text else f"https://{text}")
+    except ValidationError:
         return None
-    if not host:
-        return None
-    host = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{host}" + (f":{port}" if port not in (None, _DEFAULT_PORTS.get(parts.scheme)) else "")
+    return str(HttpUrl.build(scheme=url.scheme, host=url.host or "", port=url.port)).rstrip("/")
 
 
-def url_at(host: str, port: int) -> str:
-    """Returns the URL of a server at an address."""
+def url_at(host: str, port: int, *_: int) -> str:
+    """Returns the URL of a server at an address of a socket."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -23,6 +23,7 @@ from vtrans.apps.server.libretranslate import LibreTranslate
 from vtrans.apps.server.limits import Limits, Refusal, Usage
 from vtrans.apps.server.request_handler import RequestHandler, Warn
 from vtrans.apps.server.service import Service
+from vtrans.apps.server.uploads import Files
 
 PAGE = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 # Under this policy, a browser runs only our script and contacts no other host, whatever text the page shows.
@@ -52,9 +53,10 @@ def make_app(
     handler = RequestHandler(service, limits, access, warn)
     kept = Database(service.memory.path if service.memory is not None else None, durable=False)
     usage = Usage(kept, limits.month_characters, warn)
-    deepl = DeepL(service, limits, handler, usage)
+    files = Files(service, limits, usage)
+    deepl = DeepL(service, limits, handler, usage, files)
     endpoints = [
-        *LibreTranslate(service, limits, access, usage).endpoints(),
+        *LibreTranslate(service, limits, access, usage, files).endpoints(),
         Endpoint("GET", "/metrics", handler.metrics.answer, open=True),
         *deepl.endpoints(),
     ]

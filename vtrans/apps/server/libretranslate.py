@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, create_model
 from starlette.requests import Request
@@ -19,9 +20,9 @@ from vtrans.apps.server.access import Access, url_at
 from vtrans.apps.server.batching import RequestOptions, SearchSettings
 from vtrans.apps.server.endpoints import Call, Endpoint
 from vtrans.apps.server.limits import Limits, Refusal, Usage
-from vtrans.apps.server.requests import Fields, File, Text, Texts, media_type
+from vtrans.apps.server.requests import Fields, File, Text, Texts
 from vtrans.apps.server.service import AUTO, Service
-from vtrans.apps.server.uploads import Results, attachment, translated_name, uploaded_file
+from vtrans.apps.server.uploads import Files
 from vtrans.config import SearchConfig
 from vtrans.config.keys import Key, keys_of
 from vtrans.text.languages import Languages, language_name
@@ -167,9 +168,9 @@ class Health(BaseModel):
 class LibreTranslate:
     """LibreTranslate's endpoints."""
 
-    def __init__(self, service: Service, limits: Limits, access: Access, usage: Usage) -> None:
+    def __init__(self, service: Service, limits: Limits, access: Access, usage: Usage, files: Files) -> None:
         self.service, self.limits, self.access = service, limits, access
-        self._usage, self._results = usage, Results()
+        self._usage, self._files = usage, files
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -208,22 +209,17 @@ class LibreTranslate:
 
     async def translate_file(self, call: Call, asked: FileRequest) -> dict[Literal["translatedFileUrl"], str]:
         """Translates a file."""
-        target = self.service.code(asked.target)
-        file = await uploaded_file(self.service, self.limits, asked.file, self.service.source(asked.source), target)
+        languages = self.service.source(asked.source), self.service.code(asked.target)
+        file = await self._files.opened(asked.file, *languages)
         options = RequestOptions(search=asked.search, formality=asked.formality)
-        with self._usage.counted(call.owner, file.opened.texts):
-            content = await file.translated(self.service, options, call.owner)
-        key = self._results.add(translated_name(asked.file.name, file.source, target), content)
+        key = await self._files.translated(file, options, call.owner)
         # The client's Host header is not used: this server would seem to vouch for links to other hosts.
         base = (self.access.public_url or url_at(*call.request.scope["server"])).rstrip("/")
-        return {"translatedFileUrl": f"{base}/download_file/{key}"}
+        return {"translatedFileUrl": f"{base}/download_file/{quote(key)}"}
 
     async def download_file(self, request: Request) -> Response:
         """Sends a translated file, for an hour."""
-        result = self._results.get(request.path_params["filename"])
-        if result is None:
-            raise Refusal(404, "There is no such file. Files are removed after an hour.")
-        return attachment(*result)
+        return self._files.download(request.path_params["filename"])
 
     async def detect(self, call: Call, asked: DetectRequest) -> list[Detection]:
         """Detects the language of a text."""
@@ -235,9 +231,6 @@ class LibreTranslate:
             raise Refusal(403, "Pages of this site must not change translations; the option --cors allows it.")
         if self.service.memory is None:
             raise Refusal(403, "Suggestions are disabled on this server.")
-        # A page of another site may send forms, but no JSON.
-        if self.access.keys is None and media_type(call.request) != "application/json":
-            raise Refusal(400, "A correction without an API key must be sent as JSON.")
         texts = asked.q, asked.s
         if max(map(len, texts)) > self.limits.characters:
             raise Refusal(400, f"q and s must have at most {self.limits.characters:,} characters each.")

@@ -27,6 +27,7 @@ from vtrans.system.errors import DocumentError, DocumentSizeError
 from vtrans.text.languages import Languages
 
 Warn = Callable[[str], None]
+BODY_SECONDS = 30.0  # time limit for receiving a request
 UNFINISHED = 64  # maximum number of arriving requests per client
 LARGE = 50_000  # bytes of a request that is read and checked in a thread: a form of many fields takes seconds
 WRONG_KEYS = 10  # per client: at once, and as many again per minute
@@ -142,11 +143,11 @@ class RequestHandler:
             raise Refusal(429, sentence, {**CLOSE, **retry_after(1)})
         self._arriving[client] += 1
         try:
-            async with asyncio.timeout(self.limits.body_seconds):
+            async with asyncio.timeout(BODY_SECONDS):
                 most = self.limits.file_bytes + FORM_BYTES if endpoint.large else self.limits.body_bytes
                 body = await read_body(request, most)
         except TimeoutError:
-            sentence = f"The request did not arrive within {self.limits.body_seconds:g} seconds."
+            sentence = f"The request did not arrive within {BODY_SECONDS:g} seconds."
             raise Refusal(408, sentence, CLOSE) from None
         finally:
             self._arriving[client] -= 1

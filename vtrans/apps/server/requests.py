@@ -52,16 +52,10 @@ async def read_body(request: Request, limit: int) -> bytes:
     return bytes(body)
 
 
-def media_type(request: Request) -> str:
-    """Returns the type of a request's body, without parameters; every kind of JSON is `application/json`."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return JSON if kind.endswith("+json") else kind
-
-
 async def fields_of(request: Request, body: bytes) -> dict[str, Any]:
     """Returns the fields of a JSON body, or of a form and the query string. A repeated field becomes a list."""
-    kind = media_type(request)
-    if kind == JSON:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == JSON or kind.endswith("+json"):
         return _json(body)
     pairs = _pairs(bytes(request.scope["query_string"]))
     if kind == FORM:

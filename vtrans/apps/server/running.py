@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import socket
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,6 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from vtrans.apps.server.access import url_at
 from vtrans.system.errors import InputError
 from vtrans.system.signals import handled_by
 
@@ -23,7 +21,7 @@ BACKLOG = 1024
 
 
 class Protocol(H11Protocol):
-    """uvicorn's HTTP/1.1 protocol, with a time limit for the head of a request, and errors as JSON."""
+    """uvicorn's HTTP/1.1 protocol, with a time limit for the head of a request."""
 
     _head: asyncio.TimerHandle | None = None
 
@@ -47,12 +45,6 @@ class Protocol(H11Protocol):
         if self._head is not None:
             self._head.cancel()
             self._head = None
-
-    def send_400_response(self, msg: str) -> None:
-        body = json.dumps({"error": msg})
-        head = ("HTTP/1.1 400 Bad Request", "Content-Type: application/json", f"Content-Length: {len(body)}")
-        self.transport.write("\r\n".join((*head, "Connection: close", "", body)).encode())
-        self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -82,12 +74,6 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def url_of(made: socket.socket) -> str:
-    """Returns the address of a listening socket as a URL."""
-    host, port, *_ = made.getsockname()
-    return url_at(host, port)
-
-
 def make_server(app: Any, proxies: Sequence[str] = ()) -> Server:
     """Returns a server for the application that trusts these proxies. It writes no log, because query strings may
     contain text to translate."""
@@ -108,8 +94,3 @@ def make_server(app: Any, proxies: Sequence[str] = ()) -> Server:
             forwarded_allow_ips=list(proxies),
         )
     )
-
-
-def run(app: Any, made: socket.socket, proxies: Sequence[str] = ()) -> None:
-    """Serves the application at a listening socket until a signal arrives and the last request is answered."""
-    make_server(app, proxies).run(sockets=[made])

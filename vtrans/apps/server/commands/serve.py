@@ -77,10 +77,10 @@ def serve(
     need_packages("`vtrans serve` needs the package {}", "serve", *NEEDED)
     console = Console(quiet=quiet)
     from vtrans.apps.documents.memory import Memory
-    from vtrans.apps.server.access import Access
+    from vtrans.apps.server.access import Access, url_at
     from vtrans.apps.server.app import make_app
     from vtrans.apps.server.models import workers_for
-    from vtrans.apps.server.running import listen, run, url_of
+    from vtrans.apps.server.running import listen, make_server
     from vtrans.apps.server.service import Service
     from vtrans.translate.stream import divide
 
@@ -103,8 +103,8 @@ def serve(
         app = make_app(service, limits, access=access, warn=console.warn, version=vtrans.__version__)
         through = {pair: f" (through {pivot.through})" for pair, pivot in service.pivots.items()}
         served = ", ".join(f"{pair.src} to {pair.tgt}{through.get(pair, '')}" for pair in service.pairs)
-        console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
-        run(app, made, access.trusted_proxy)
+        console.info(f"serving {served} at {url_at(*made.getsockname())}; stop with Ctrl-C")
+        make_server(app, access.trusted_proxy).run(sockets=[made])
     console.info("stopped; every accepted request was answered")
 
 

@@ -22,7 +22,7 @@ from vtrans.apps.server.limits import Limits, Refusal, Usage
 from vtrans.apps.server.request_handler import RequestHandler
 from vtrans.apps.server.requests import Fields, File, Text, Texts
 from vtrans.apps.server.service import AUTO, Read, Service, in_thread
-from vtrans.apps.server.uploads import KEPT_SECONDS, Results, UploadedFile, attachment, translated_name, uploaded_file
+from vtrans.apps.server.uploads import KEPT_SECONDS, Files, UploadedFile
 from vtrans.text.languages import Languages, base, language_name
 from vtrans.text.vocabulary import Formality
 
@@ -44,7 +44,6 @@ def _as_text(value: Any) -> Any:
 
 
 Unsupported = Annotated[Any, AfterValidator(_unsupported), Field(description="Not supported.")]
-Ignored = Annotated[Text, Field(description="Changes nothing.")]
 TagNames = Annotated[Text | Texts, Field(description="A list, or names that commas separate.")]
 
 
@@ -98,9 +97,7 @@ class TextRequest(Asked):
     non_splitting_tags: TagNames = ""
     outline_detection: bool = True
     show_billed_characters: bool = False
-    preserve_formatting: Annotated[bool, Field(description="Changes nothing.")] = False
-    context: Ignored = ""
-    model_type: Ignored = ""
+    model_type: Text = ""
 
     @property
     def read(self) -> Read:
@@ -154,7 +151,7 @@ class DocumentStatus(BaseModel):
 
 @dataclass(frozen=True)
 class Document:
-    """A document that `task` translates. The task returns the name of the result, or a Refusal if it fails."""
+    """A document that `task` translates. The task returns the key of the result, or a Refusal if it fails."""
 
     key: str
     owner: str
@@ -165,9 +162,9 @@ class Document:
 class DeepL:
     """DeepL's endpoints. They and LibreTranslate's use the same service, limits and queue."""
 
-    def __init__(self, service: Service, limits: Limits, handler: RequestHandler, usage: Usage) -> None:
+    def __init__(self, service: Service, limits: Limits, handler: RequestHandler, usage: Usage, files: Files) -> None:
         self._service, self._limits, self._handler, self._usage = service, limits, handler, usage
-        self._results, self._documents = Results(), dict[str, Document]()
+        self._files, self._documents = files, dict[str, Document]()
         self._glossaries = Glossaries(service.memory.file) if service.memory is not None else None
 
     def endpoints(self) -> list[Endpoint]:
@@ -249,24 +246,22 @@ class DeepL:
         ending = PurePath(upload.name.lower()).suffix
         if asked.output_format not in (None, ending.removeprefix(".")):
             raise Refusal(400, f"Value for 'output_format' not supported: the file stays in the format {ending}.")
-        file = await uploaded_file(self._service, self._limits, upload, source or AUTO, target)
+        file = await self._files.opened(upload, source or AUTO, target)
         characters = self._usage.check(call.owner, file.opened.texts)
         options = await self._options(call.owner, asked, Languages(file.source, target))
-        name = translated_name(upload.name, file.source, target)
         id, key = secrets.token_hex(16).upper(), secrets.token_hex(32).upper()
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._translated(file, name, options, call.owner))
+        task = loop.create_task(self._translated(file, options, call.owner))
         task.add_done_callback(lambda _: loop.call_later(KEPT_SECONDS, self._documents.pop, id, None))
         self._documents[id] = Document(key, call.owner, characters, task)
         return {"document_id": id, "document_key": key}
 
-    async def _translated(self, file: UploadedFile, name: str, options: RequestOptions, owner: str) -> str | Refusal:
-        """Stores a translated document, and returns the name of the result; a Refusal for its owner if that fails."""
+    async def _translated(self, file: UploadedFile, options: RequestOptions, owner: str) -> str | Refusal:
+        """Translates a document. Returns the key of the result, or a Refusal for its owner if that fails."""
         with self._handler.counted():
             try:
                 async with asyncio.timeout(self._limits.timeout) as timeout:
-                    with self._usage.counted(owner, file.opened.texts):
-                        return self._results.add(name, await file.translated(self._service, options, owner))
+                    return await self._files.translated(file, options, owner)
             except Exception as error:
                 return self._handler.refusal(error, timed_out=timeout.expired())
 
@@ -298,6 +293,4 @@ class DeepL:
             raise Refusal(503, "Document is not translated yet.")
         if isinstance(made := task.result(), Refusal):
             raise Refusal(404, f"Document not found: {made.sentence}")
-        if result := self._results.get(made):
-            return attachment(*result)
-        raise Refusal(404, "Document not found: results are removed after an hour.")
+        return self._files.download(made)
