@@ -11,19 +11,23 @@ and single tags, follow the translation of the source word before them.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import Literal
 
-from vtrans.apps.documents.formats.word_parts import Links, divided_words
 from vtrans.apps.documents.sentences import PROTECTION, Splitting, gaps, split_sentences, trimmed
 from vtrans.text.words import WORD, unwrapped
 from vtrans.translate.wording.protection import Span
 
 DEEPEST = 50  # nested elements; deeper tags count as single tags
 PASSES = 10  # to join sentences that elements cross; if some are still crossed then, all become one sentence
+
+Links = Sequence[tuple[int, int]]
+"""Each a word of the source, and a word of its translation."""
 
 _END_PUNCTUATION, _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+$"), re.compile(r"[^\w\s]+")
 
@@ -176,78 +180,115 @@ class _Placement:
     def __init__(self, source: str, sentence: Sentence, text: str, links: Links, escape: Callable[[str], str]) -> None:
         self.source, self.sentence, self.text, self._escape = source, sentence, text, escape
         self.protected = list(PROTECTION.spans(text))  # no tag may cut it
-        covered = [(node.first, node.last) for node in sentence.nodes if not node.empty]
-        edges = {edge for node in _all(sentence.nodes) for edge in (node.first, node.last)}
-        self.source_words, self.words, links = divided_words(source, sentence.words, edges, covered, text, links)
-        self.begins = [begin for begin, _ in self.source_words]
-        linked: dict[int, list[int]] = {}
-        self.linked: dict[int, list[int]] = {}  # for each source word, the words of the translation linked to it
-        for i, j in links:
-            linked.setdefault(j, []).append(i)
-            self.linked.setdefault(i, []).append(j)
-        self.said: dict[int, list[int]] = {}  # for each source word, the words of the translation that belong to it
-        for j in range(len(self.words)):
-            if sources := sorted(linked.get(j, ())):
-                self.said.setdefault(sources[len(sources) // 2], []).append(j)
-        owned = {j for words in self.said.values() for j in words}
-        self.owned_before = list(accumulate((j in owned for j in range(len(self.words))), initial=0))
+        self.words = [match.span() for match in WORD.finditer(text)]
+        self.begins = [begin for begin, _ in sentence.words]
+        sources = defaultdict[int, list[int]](list)
+        self.linked = defaultdict[int, list[int]](list)
+        """For each word of the source, the words of the translation that are linked to it."""
+        for i, j in sorted(links):
+            if i < len(sentence.words) and j < len(self.words):
+                sources[j].append(i)
+                self.linked[i].append(j)
+        self.owners = {j: linked[len(linked) // 2] for j, linked in sources.items()}
+        self.copies: dict[int, Span] = {}
+        """The places of elements whose text is also in the translation, by `id`."""
+        self._find_copies(sentence.nodes)
+        self.said = defaultdict[int, list[int]](list)
+        """For each word of the source, the words of the translation that belong to it."""
+        for j in sorted(self.owners):
+            self.said[self.owners[j]].append(j)
+        self.owned_before = list(accumulate((j in self.owners for j in range(len(self.words))), initial=0))
 
     def rendered(self) -> Iterator[str]:
-        return self._render(self.sentence.nodes, 0, len(self.words), 0, len(self.text))
+        return self._render(self.sentence.nodes, 0, len(self.text))
 
-    def _render(self, nodes: Sequence[Node], low: int, high: int, begin: int, end: int) -> Iterator[str]:
-        """Yields the words from `low` to `high`, with the elements among them. They are the text from `begin` to
-        `end`."""
+    def _render(self, nodes: Sequence[Node], begin: int, end: int) -> Iterator[str]:
+        """Yields a part of the text with the elements in it."""
         place = begin
-        layout = self._layout(nodes, low, high)
+        layout = self._layout(nodes, begin, end)
         for number, (first, last, node) in enumerate(layout):
-            if first == last:
-                at = min(max(self._outside(self._place_of(node, first, end), 1), place), end)
-                space = " " if at == end > begin and self._spaced(node) else ""
-                yield self._escape(self.text[place:at] + space) + node.raw
+            start = min(max(first, place), end)
+            stop = min(max(last, start), end)
+            if first < last:
+                yield self._escape(self.text[place:start]) + node.opening
+                yield from self._render(node.children, start, stop)
+                yield node.closing
+            else:
+                space = " " if start == end > begin and self._spaced(node) else ""
+                yield self._escape(self.text[place:start] + space) + node.raw
                 is_last = all(other.begin != node.begin for _, _, other in layout[number + 1 : number + 2])
-                spaced = self.source[node.end : node.end + 1].isspace() and not self.text[at : at + 1].isspace()
-                if is_last and spaced and at < end:
+                spaced = self.source[node.end : node.end + 1].isspace() and not self.text[start : start + 1].isspace()
+                if is_last and spaced and start < end:
                     yield self._escape(" ")
-                place = at
-                continue
-            start, stop = self._without_punctuation(node, max(self.words[first][0], place), self.words[last - 1][1])
-            start = max(self._outside(start, 0), place)
-            stop = min(max(self._outside(stop, 1), start), end)
-            yield self._escape(self.text[place:start]) + node.opening
-            yield from self._render(node.children, first, last, start, stop)
-            yield node.closing
             place = stop
         yield self._escape(self.text[place:end])
 
-    def _layout(self, nodes: Sequence[Node], low: int, high: int) -> list[tuple[int, int, Node]]:
-        """Returns where each element goes: the words that it surrounds, or the gap before a word, in order."""
-        spans: dict[int, tuple[int, int]] = {}
-        taken: set[int] = set()
+    def _layout(self, nodes: Sequence[Node], begin: int, end: int) -> list[tuple[int, int, Node]]:
+        """Returns the part of the text that each element surrounds, in order. An empty part is the place of a tag."""
+        low, high = self._words_between(begin, end)
+        free, places = set(range(low, high)), dict[int, Span]()
         for n, node in enumerate(nodes):
-            words = [
-                j for i in self._words_of(node) for j in self.said.get(i, ()) if low <= j < high and j not in taken
-            ]
-            if words:
-                spans[n] = self._longest_run(sorted(words))
-                taken.update(words)
-        free = set(range(low, high)).difference(*(range(*span) for span in spans.values()))
+            copy = self.copies.get(id(node))
+            if copy and begin <= copy[0] and copy[1] <= end:
+                free.difference_update(range(*self._words_between(*copy)))
+                places[n] = copy
+        for n, node in enumerate(nodes):
+            words = [j for i in self._words_of(node) for j in self.said[i] if j in free]
+            if n not in places and words:
+                first, last = self._longest_run(sorted(words))
+                free.difference_update(range(first, last))
+                places[n] = self._around(node, first, last, begin, end)
         for n, node in enumerate(nodes):  # a linked word that belongs to a source word outside
-            linked = (j for i in self._words_of(node) for j in self.linked.get(i, ()) if j in free)
-            if n not in spans and (word := next(linked, None)) is not None:
+            linked = (j for i in self._words_of(node) for j in self.linked[i] if j in free)
+            if n not in places and (word := next(linked, None)) is not None:
                 free.discard(word)
-                spans[n] = word, word + 1
-        begins = sorted(spans.values())
-        places: list[tuple[int, int, int]] = []
+                places[n] = self._around(node, word, word + 1, begin, end)
+        taken = sorted(places.values())
         for n, node in enumerate(nodes):
-            if n in spans:
-                places.append((*spans[n], n))
+            if n not in places:
+                at = self._place_of(node, self._gap_of(node, low, high), end)
+                start, stop = taken[max(0, bisect_left(taken, (at, 0)) - 1)] if taken else (at, at)
+                at = self._outside(stop if start < at < stop else at, 1)  # not inside another element
+                places[n] = at, at
+        return [(*place, nodes[n]) for place, n in sorted((place, n) for n, place in places.items())]
+
+    def _find_copies(self, nodes: Sequence[Node]) -> None:
+        """Finds the elements whose text the translation repeats, as in `<b>ls</b>(1)`: words do not tell what they
+        surround."""
+        taken = list[Span]()
+        for node in nodes:
+            if not (place := self._copy_of(node, taken)):
+                self._find_copies(node.children)
                 continue
-            gap = self._gap_of(node, low, high)
-            begin, end = begins[max(0, bisect_left(begins, (gap, 0)) - 1)] if begins else (gap, gap)
-            gap = end if begin < gap < end else gap  # not inside another element
-            places.append((gap, gap, n))
-        return [(begin, end, nodes[n]) for begin, end, n in sorted(places)]
+            insort(taken, place)
+            for part in _all([node]):
+                span = (part.begin, part.begin) if part.empty else (part.first, part.last)
+                self.copies[id(part)] = place[0] + span[0] - node.first, place[0] + span[1] - node.first
+            words = self._words_of(node)
+            others = (j for j in range(*self._words_between(*place)) if self.owners.get(j) not in words)
+            self.owners |= dict.fromkeys(others, words[0])
+
+    def _copy_of(self, node: Node, taken: Sequence[Span]) -> Span | None:
+        """Returns the place of an element's text in its linked words, or None. It may touch letters or digits only
+        where it does in the source. A text without letters and digits must be unique."""
+        words = sorted(j for i in self._words_of(node) for j in self.linked[i])
+        part = self.source[node.first : node.last]
+        begin, end = (self.words[words[0]][0], self.words[words[-1]][1]) if words else (0, 0)
+        if self.text.count(part, begin, end) > 1 and not any(map(str.isalnum, part)):
+            return None
+        while (begin := self.text.find(part, begin, end)) >= 0 and words:
+            place = begin, begin + len(part)
+            edges = zip(place, (node.first, node.last), strict=True)
+            alone = all(_is_edge(self.text, at) or not _is_edge(self.source, there) for at, there in edges)
+            k = bisect_left(taken, (place[1], 0))
+            if alone and (k == 0 or taken[k - 1][1] <= begin):
+                return place
+            begin += 1
+        return None
+
+    def _words_between(self, begin: int, end: int) -> tuple[int, int]:
+        """Returns the range of the words that are in a part of the text, at least in part."""
+        return bisect_right(self.words, begin, key=itemgetter(1)), bisect_left(self.words, end, key=itemgetter(0))
 
     def _longest_run(self, words: Sequence[int]) -> tuple[int, int]:
         """Returns the longest run of these words without words of other source words in between."""
@@ -284,18 +325,21 @@ class _Placement:
     def _spaced(self, node: Node) -> bool:
         return node.begin == 0 or self.source[node.begin - 1].isspace()
 
-    def _without_punctuation(self, node: Node, start: int, stop: int) -> tuple[int, int]:
-        """Returns the place of an element's words, without punctuation that its source text does not have."""
+    def _around(self, node: Node, first: int, last: int, begin: int, end: int) -> Span:
+        """Returns the part of the text from `begin` to `end` with these words, without punctuation that the element
+        does not have in the source."""
+        start, stop = max(self.words[first][0], begin), min(self.words[last - 1][1], end)
         words = self._words_of(node)
-        (begin, _), (_, end) = self.source_words[words.start], self.source_words[words.stop - 1]
-        said = self.text[start:stop]
-        first, last = self.source[node.first], self.source[node.last - 1]
-        outside = first.isalnum() or _PUNCTUATION.fullmatch(self.source[begin : node.first])
-        before = _PUNCTUATION.match(said) if outside else None
-        outside = last.isalnum() or _PUNCTUATION.fullmatch(self.source[node.last : end])
-        after = _END_PUNCTUATION.search(said) if outside else None
-        inner = before.end() if before else 0, after.start() if after else len(said)
-        return (start + inner[0], start + inner[1]) if inner[0] < inner[1] else (start, stop)
+        before = self.source[self.sentence.words[words.start][0] : node.first]
+        after = self.source[node.last : self.sentence.words[words.stop - 1][1]]
+        text = self.text[start:stop]
+        if self.source[node.first].isalnum() or _PUNCTUATION.fullmatch(before):
+            text = text[len(match.group()) if (match := _PUNCTUATION.match(text)) else 0 :]
+        inner = stop - len(text)
+        if self.source[node.last - 1].isalnum() or _PUNCTUATION.fullmatch(after):
+            text = _END_PUNCTUATION.sub("", text)
+        start, stop = (inner, inner + len(text)) if text else (start, stop)
+        return self._outside(start, 0), self._outside(stop, 1)
 
     def _outside(self, place: int, side: int) -> int:
         """Returns a place, or the beginning (`side` 0) or end (1) of the protected text around it."""
@@ -348,6 +392,11 @@ def _all(nodes: Sequence[Node]) -> Iterator[Node]:
     for node in nodes:
         yield node
         yield from _all(node.children)
+
+
+def _is_edge(text: str, place: int) -> bool:
+    """Returns whether a place is not between two letters or digits."""
+    return not (text[max(0, place - 1) : place].isalnum() and text[place : place + 1].isalnum())
 
 
 def _joined(spans: list[tuple[int, int]], nodes: Sequence[Node]) -> list[tuple[int, int]]:
