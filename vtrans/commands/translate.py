@@ -195,7 +195,6 @@ def translate(
     console = Console(quiet=quiet)
     from vtrans.translate.translation import TranslateOptions
 
-    own = own_digests((*engine.rules, *engine.steps))
     division = text.division(processes, threads)
     options = TranslateOptions(
         output.nbest,
@@ -208,20 +207,13 @@ def translate(
     )
     load_model = partial(_loaded, models, engine, text.begun, search, options, console, not no_retry)
     if targets:
-        application, written = applications.documents("command_line"), None
-        if text.output and len(targets) > 1:
-            settings = engine, own, search, no_retry, reading, sampling, sampling_options, mbr, documents, to
-            written = application.Written(text.output, _settings_of(models, reading, settings))
-        application.translate_files(load_model, targets, options, documents, division, console, written)
+        applications.documents("command_line").translate_files(
+            load_model, targets, options, documents, division, console
+        )
         return
-    common = {**output_affecting(engine), "weights": list(models.weights) or None, "no_retry": no_retry, **own}
+    common = {**output_affecting(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
+    common |= own_digests((*engine.rules, *engine.steps))
     translate_text(load_model, models.paths, common, options, text, division, console)
-
-
-def _settings_of(models: Ensemble, reading: Reading, others: object) -> str:
-    """Returns what changes the translations. Files are compared by their sizes and times."""
-    stats = [file.stat() for file in (*models.files, reading.glossary, reading.memory) if file]
-    return repr((models, [(stat.st_size, stat.st_mtime_ns) for stat in stats], others))
 
 
 def _loaded(

@@ -180,7 +180,6 @@ EMPTY = {
     "a.po": 'msgid ""\nmsgstr ""\n"Language: de\\n"\n\nmsgid "A dog"\nmsgstr ""\n',
     "a.xlf": XLIFF,
     "b.xlf": XLIFF_2,
-    "a.tmx": '<tmx><body><tu><tuv xml:lang="en"><seg>A dog</seg></tuv></tu></body></tmx>',
     "a.ts": QT % message("A dog", f"{UNFINISHED}</translation>"),
     "b.ts": QT % message("A dog", numerus("", "")),
     "a.xcstrings": xcode({"A dog": {}}),

@@ -115,27 +115,14 @@ def test_an_existing_translation_is_completed(translate: Run) -> None:
     assert Path("de.json").read_bytes() == b"{"
 
 
-def test_one_that_fails_is_named_and_a_second_run_does_the_rest(translate: Run) -> None:
+def test_one_that_fails_is_named_and_the_others_are_written(translate: Run) -> None:
     memory = Memory(Path("corrections"))
     memory.add(Languages("en", "de"), "The cat.", "Die K\u00e4tze.")
     memory.close()
     entry = 'msgid "The cat."\nmsgstr ""\n'
     Path("docs/a.po").write_text(HEADER.replace("UTF-8", "US-ASCII") + entry, encoding="utf-8")
-    words = "docs", "-o", "out", "--memory", "corrections"
-    done = translate(*words)
+    done = translate("docs", "-o", "out", "--memory", "corrections")
     assert done.code == 1
     assert "docs/a.po" in done.err
-    made = [Path("out/b.po"), Path("out/deep/c.txt")]
-    assert sorted(path for path in Path("out").rglob("[!.]*") if path.is_file()) == made
-    for path in made:
-        path.write_text("corrected", encoding="utf-8")
-    Path("docs/a.po").write_text(HEADER + entry, encoding="utf-8")
-    Path("docs/deep/c.txt").write_text("The dog.\n", encoding="utf-8")
-    assert translate(*words).code == 0
-    assert "K\u00e4tze" in Path("out/a.po").read_text(encoding="utf-8")
-    assert [path.read_text(encoding="utf-8") == "corrected" for path in made] == [True, False]
-    assert not list(Path("out").glob(".*"))
-    made[0].unlink()
-    made[1].write_text("corrected", encoding="utf-8")
-    assert translate(*words).code == 0  # all again
-    assert made[1].read_text(encoding="utf-8") != "corrected"
+    made = sorted(path for path in Path("out").rglob("*") if path.is_file())
+    assert made == [Path("out/b.po"), Path("out/deep/c.txt")]

@@ -142,7 +142,6 @@ XML = {
     ".xml": '<resources><string name="a">A dog</string></resources>',
     ".ts": "<TS><context><message><source>A dog</source><translation/></message></context></TS>",
     ".resx": '<root><data name="a"><value>A dog</value></data></root>',
-    ".tmx": '<tmx><body><tu><tuv xml:lang="en"><seg>A dog</seg></tuv></tu></body></tmx>',
     **dict.fromkeys(
         XLIFF_ENDINGS,
         "<xliff><file><body><trans-unit><source>A dog</source></trans-unit></body></file></xliff>",

@@ -85,11 +85,7 @@ BROKEN = {
     "a huge number": ("a.xcstrings", (XCODE % f'{{"a": {{"b": {"9" * 5000}}}}}').encode()),
     "deep entries": ("a.xcstrings", (XCODE % ('{"a":' * 300 + "1" + "}" * 300)).encode()),
     "no source": ("a.xlf", b"<xliff><trans-unit/></xliff>"),
-    **{
-        f"{name} in {end}": (f"a.{end}", xml.encode())
-        for name, xml in BROKEN_XML.items()
-        for end in ("xlf", "tmx", "ts")
-    },
+    **{f"{name} in {end}": (f"a.{end}", xml.encode()) for name, xml in BROKEN_XML.items() for end in ("xlf", "ts")},
 }
 
 

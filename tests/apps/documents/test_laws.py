@@ -88,4 +88,4 @@ def test_what_is_no_text_stays(ending: str, texts: tuple[str, str]) -> None:
 def test_every_format_has_a_law() -> None:
     catalogues = {*XLIFF_ENDINGS, ".po", ".pot", ".xcstrings", ".ts", ".arb"}
     tables = {".csv", ".tsv"}  # test_tables.py
-    assert FORMATS.keys() == {*TEXTS, *ZIPS, *tables, *catalogues, ".tmx", ".htm", ".markdown", ".mdx"}
+    assert FORMATS.keys() == {*TEXTS, *ZIPS, *tables, *catalogues, ".htm", ".markdown", ".mdx"}

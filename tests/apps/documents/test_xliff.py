@@ -1,4 +1,4 @@
-"""XLIFF and TMX: what is filled and how, that all else stays, and what is refused."""
+"""XLIFF: what is filled and how, that all else stays, and what is refused."""
 
 import re
 
@@ -124,24 +124,6 @@ def test_the_target_language_of_version_2_is_added_if_it_is_known() -> None:
     assert two("<segment><source>a b</source></segment>", "") != ""
     with pytest.raises(DocumentError, match="trgLang"):
         filled("a.xlf", (TWO % ("", "<segment><source>a</source></segment>")).encode(), tgt="")
-
-
-TMX = (
-    '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header srclang="en"/><body>\n'
-    '<tu>\n  <tuv xml:lang="en-US"><seg>a <bpt i="1">x</bpt>b c<ept i="1">y</ept></seg></tuv>%s\n</tu></body></tmx>\n'
-)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("", '\n  <tuv xml:lang="de"><seg><bpt i="1">x</bpt>c b<ept i="1">y</ept> a</seg></tuv>'),
-        ('<tuv lang="DE"><seg/></tuv>', '<tuv lang="DE"><seg><bpt i="1">x</bpt>c b<ept i="1">y</ept> a</seg></tuv>'),
-        ('<tuv xml:lang="de"><seg>z</seg></tuv>', '<tuv xml:lang="de"><seg>z</seg></tuv>'),
-    ],
-)
-def test_a_memory_gets_the_translations_that_it_lacks(before: str, after: str) -> None:
-    assert filled("a.tmx", (TMX % before).encode()).decode() == TMX % after
 
 
 TREE = st.recursive(

@@ -5,10 +5,8 @@ If one document is damaged, none is written. A memory is documents with translat
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -21,7 +19,7 @@ from vtrans.commands.texts import report
 from vtrans.config.keys import flag, keys_of, text, texts
 from vtrans.system.console import Console, Counter
 from vtrans.system.errors import DocumentError, FileError, InputError, VtransError, need_packages
-from vtrans.system.files import file_sha256, named_os_errors, no_file, write_atomically
+from vtrans.system.files import named_os_errors, no_file
 from vtrans.system.signals import ended_by_signals
 from vtrans.text.languages import Languages
 from vtrans.text.lines import open_bytes
@@ -196,35 +194,6 @@ def take(source: Path, collector: PairCollector) -> None:
         raise InputError(f"{source} has no translated entry from {languages} that can be used ({collector}).")
 
 
-class Written:
-    """Record of the documents written to a folder. Until all are written, a hidden file in the folder lists them, and
-    the same command skips them."""
-
-    def __init__(self, folder: Path, command: str) -> None:
-        self._path = folder / ".vtrans-documents.json"
-        self._command = hashlib.sha256(command.encode()).hexdigest()
-        self._digests: dict[str, str | None] = {}
-        with suppress(OSError, ValueError):
-            seen = json.loads(self._path.read_bytes())
-            if isinstance(seen, dict) and seen.get("command") == self._command:
-                self._digests = seen["documents"]
-
-    def has(self, file: Path, target: Path | None) -> bool:
-        """Returns whether an earlier run translated this document and it has not changed since."""
-        known = self._digests.get(str(file))
-        return known is not None and known == file_sha256(file) and target is not None and target.is_file()
-
-    def add(self, file: Path) -> None:
-        """Records that a document is written."""
-        self._digests[str(file)] = file_sha256(file)
-        record = {"command": self._command, "documents": self._digests}
-        write_atomically(self._path, json.dumps(record).encode())
-
-    def finish(self) -> None:
-        """Deletes the record: all documents are written."""
-        self._path.unlink(missing_ok=True)
-
-
 def translate_files(
     load: Callable[[], Translator],
     targets: dict[Path, Path | None],
@@ -232,18 +201,13 @@ def translate_files(
     documents: Documents,
     division: Division,
     console: Console,
-    written: Written | None,
 ) -> None:
     """Translates documents, in worker processes if that is faster, writes each one when it is finished, and reports the
-    counts. `written` records the documents that earlier runs wrote to the folder. Raises VtransError if some of several
-    documents cannot be written."""
+    counts. Raises VtransError if some of several documents cannot be written."""
     from vtrans.apps.documents.document import FilledDocument
     from vtrans.apps.documents.translating import Lines
 
-    todo = {file: target for file, target in targets.items() if not (written and written.has(file, target))}
-    if len(todo) < len(targets):
-        console.info(f"{many(len(targets) - len(todo), 'document', 'translated by an earlier run')}")
-    existing = {file: target for file, target in todo.items() if target and target.is_file()}
+    existing = {file: target for file, target in targets.items() if target and target.is_file()}
     for completes, end in ((False, "to be replaced"), (True, "whose translations stay")):
         if found := [target for file, target in existing.items() if documents.completes(file, target) == completes]:
             console.info(f"{many(len(found), 'existing file', end)}, such as {found[0]}")
@@ -252,9 +216,9 @@ def translate_files(
         translator.check(options)
         languages = _languages(translator, options.to)
         opened = {}
-        for file in todo:
+        for file, target in targets.items():
             source = languages.src if translator.engine.languages else ""
-            one = documents.opened(file, todo[file], source, languages.tgt)
+            one = documents.opened(file, target, source, languages.tgt)
             with named(file):
                 opened[file] = one, [one.read(text, languages.src) for text in one.texts]
         lines = Lines([document for _, parts in opened.values() for document in parts], options.known)
@@ -267,11 +231,9 @@ def translate_files(
                 texts = [part.joined([nbest[0] for nbest in next(answered)]) for part in parts]
                 try:
                     with named(file):
-                        _write(todo[file], one.written(texts))
-                    if written:
-                        written.add(file)
+                        _write(targets[file], one.written(texts))
                 except InputError as error:
-                    if written is None:
+                    if len(targets) == 1:
                         raise
                     console.warn(str(error))
                     failed += 1
@@ -280,10 +242,7 @@ def translate_files(
         console.warn(many(left, "text", what))
     report(translator.counts, console, min_length=translator.search.min_length)
     if failed:
-        what = many(failed, "document", "could not be written, and all others are")
-        raise VtransError(f"{what}; the same command translates only what is missing.")
-    if written:
-        written.finish()
+        raise VtransError(f"{many(failed, 'document', 'could not be written, and all others are')}.")
 
 
 def _write(target: Path | None, content: bytes) -> None:

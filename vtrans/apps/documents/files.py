@@ -27,7 +27,6 @@ from vtrans.apps.documents.formats.office import epub_document, odt_document, of
 from vtrans.apps.documents.formats.po import charset, po_document, po_languages
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.documents.formats.tables import table_document
-from vtrans.apps.documents.formats.tmx import tmx_document
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_document, xliff_languages
 from vtrans.apps.documents.formats.xml import check, encoding
 from vtrans.system.errors import DocumentError, DocumentSizeError
@@ -80,11 +79,16 @@ def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling(
     ending = PurePath(name.lower()).suffix
     if ending not in FORMATS:
         raise DocumentError(f"The file name must end in one of {', '.join(FORMATS)}, got {name[-80:]!r}.")
+    check_size(content, limit)
+    return FORMATS[ending](content, limit * MOST_UNPACKED, filling)
+
+
+def check_size(content: bytes, limit: int) -> None:
+    """Raises DocumentError for an empty file, and DocumentSizeError for one of more than `limit` bytes."""
     if not content:
         raise DocumentError("The file is empty.")
     if len(content) > limit:
         raise DocumentSizeError(f"A file must have at most {limit:,} bytes, got {len(content):,}.")
-    return FORMATS[ending](content, limit * MOST_UNPACKED, filling)
 
 
 def _text(
@@ -100,11 +104,11 @@ def _text(
     translation must name the same languages; with `copies`, it names its own where the source file names the source."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
-        text, encoded = _decoded(content, encoding(content), kind)
+        text, encoded = decoded(content, encoding(content), kind)
         for languages in named(text) if filling.source or filling.target else ():
             _check_languages(languages, filling)
         if filling.existing:
-            earlier, encoded = _decoded(filling.existing, encoding(filling.existing), kind)
+            earlier, encoded = decoded(filling.existing, encoding(filling.existing), kind)
             for languages in named(earlier) if filling.target else ():
                 theirs = ("", languages[0]) if copies else languages
                 _check_languages(theirs, filling, "existing translation")
@@ -148,7 +152,7 @@ def _packed(members: Members, is_text: Callable[[str], object], read: Callable[[
     tags = sum(data.count(b"<") for info, data in members if info.filename in named)
     if tags > MOST_TAGS:
         raise DocumentSizeError(f"The file's text must have at most {MOST_TAGS:,} tags of XML, got {tags:,}.")
-    parts = [_decoded(data, encoding(data), "xml") for info, data in members if info.filename in named]
+    parts = [decoded(data, encoding(data), "xml") for info, data in members if info.filename in named]
 
     def written(translated: list[str]) -> bytes:
         encoded = [encode(text) for (_, encode), text in zip(parts, translated, strict=True)]
@@ -179,7 +183,7 @@ def _members(content: bytes, most: int) -> Members:
         raise DocumentError("The file is damaged, or its content does not match its file name extension.") from None
 
 
-def _decoded(content: bytes, codec: str, kind: str) -> tuple[str, Callable[[str], bytes]]:
+def decoded(content: bytes, codec: str, kind: str = "text") -> tuple[str, Callable[[str], bytes]]:
     """Returns the text of a file without its byte order mark, and the encoder of the translated text, which checks that
     XML is still well-formed. A UTF-16 byte order mark overrides `codec`. Raises DocumentError if the text would not
     encode to the same bytes."""
@@ -233,7 +237,6 @@ FORMATS: dict[str, Open] = {
     # A PO file names no source language.
     **dict.fromkeys((".po", ".pot"), _text(po_document, charset, named=lambda text: [("", po_languages(text)[1])])),
     **dict.fromkeys(XLIFF_ENDINGS, _text(xliff_document, encoding, "xml", named=xliff_languages)),
-    ".tmx": _text(tmx_document, encoding, "xml"),
     ".csv": _text(partial(table_document, separators=",;\t")),
     ".tsv": _text(partial(table_document, separators="\t")),
     **dict.fromkeys((".md", ".markdown", ".mdx"), _text(markdown_document)),

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 from vtrans.apps.documents.document import MarkedDocument, Paired
-from vtrans.apps.documents.files import open_file
-from vtrans.apps.documents.formats.app_strings.qt import ts_languages, ts_pairs
+from vtrans.apps.documents.files import check_size, decoded
+from vtrans.apps.documents.formats.app_strings.qt import ts_encoding, ts_languages, ts_pairs
 from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_languages, xcstrings_pairs
-from vtrans.apps.documents.formats.po import po_languages, po_pairs
+from vtrans.apps.documents.formats.po import charset, po_languages, po_pairs
 from vtrans.apps.documents.formats.tmx import tmx_languages, tmx_pairs
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_languages, xliff_pairs
+from vtrans.apps.documents.formats.xml import encoding
 from vtrans.apps.documents.remembered import Remembered, TextPair, coded_pair
 from vtrans.apps.documents.sentences import PROTECTION, has_words
 from vtrans.system.errors import DocumentError
@@ -32,14 +33,14 @@ REASONS = {
 """Why strings are left out."""
 
 Read = Callable[[str, Languages], Iterator[Paired]]
-_FORMATS: dict[str, tuple[Callable[[str], tuple[str, str]], Read]] = {
-    ".po": (po_languages, po_pairs),
-    **dict.fromkeys(XLIFF_ENDINGS, (lambda text: next(iter(xliff_languages(text)), ("", "")), xliff_pairs)),
-    ".tmx": (tmx_languages, tmx_pairs),
-    ".xcstrings": (xcstrings_languages, xcstrings_pairs),
-    ".ts": (ts_languages, ts_pairs),
+_FORMATS: dict[str, tuple[Callable[[bytes], str], Callable[[str], tuple[str, str]], Read]] = {
+    ".po": (charset, po_languages, po_pairs),
+    **dict.fromkeys(XLIFF_ENDINGS, (encoding, lambda text: next(iter(xliff_languages(text)), ("", "")), xliff_pairs)),
+    ".tmx": (encoding, tmx_languages, tmx_pairs),
+    ".xcstrings": (lambda content: "utf-8", xcstrings_languages, xcstrings_pairs),
+    ".ts": (ts_encoding, ts_languages, ts_pairs),
 }
-"""The readers of a document's languages and of its strings, by the ending of the file name."""
+"""The readers of a document's encoding, its languages and its strings, by the ending of the file name."""
 XML = (*XLIFF_ENDINGS, ".tmx", ".ts")
 ENDINGS = tuple(_FORMATS)
 """The endings of the names of documents that have translations."""
@@ -68,8 +69,9 @@ class PairCollector:
         ending = PurePath(name).suffix.lower()
         if ending not in ENDINGS:
             raise DocumentError(f"The file name must end in one of {', '.join(ENDINGS)}.")
-        (text,) = open_file(name, content, limit).texts
-        languages_of, read = _FORMATS[ending]
+        check_size(content, limit)
+        encoding_of, languages_of, read = _FORMATS[ending]
+        text, _ = decoded(content, encoding_of(content))
         if ending != ".tmx" or not all(self.languages):  # a memory has pairs in all directions
             self._agree(Languages(*languages_of(text)))
         counts = self.counts[name] = dict.fromkeys(("taken", *REASONS), 0)

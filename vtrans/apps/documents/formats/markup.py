@@ -180,7 +180,7 @@ class _Placement:
     def __init__(self, source: str, sentence: Sentence, text: str, links: Links, escape: Callable[[str], str]) -> None:
         self.source, self.sentence, self.text, self._escape = source, sentence, text, escape
         self.protected = list(PROTECTION.spans(text))  # no tag may cut it
-        self.words = [match.span() for match in WORD.finditer(text)]
+        self.words: list[Span] = [match.span() for match in WORD.finditer(text)]
         self.begins = [begin for begin, _ in sentence.words]
         sources = defaultdict[int, list[int]](list)
         self.linked = defaultdict[int, list[int]](list)
