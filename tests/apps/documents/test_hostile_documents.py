@@ -35,7 +35,6 @@ def written(name: str, text: str) -> bytes:
         "tags in a PO file": ("a.po", PO.format("c-format", "<b>" * 20_000)),
         "markup in a PO file": ("a.po", PO.format("c-format", "B<" * 30_000)),
         "accelerators": ("a.po", PO.format("c-format", "_" * 60_000)),
-        "characters of Lisp": ("a.po", PO.format("lisp-format", "~'" * 60_000)),
         "punctuation in a tag": ("a.html", f"A <b>dog{'!' * 60_000}a</b> runs."),
         "a repeated word in a tag": ("a.html", f"A <b>dog {'a ' * 60_000}</b> runs."),
         "quotation marks": ("a.txt", "\u00ab" * 120_000),

@@ -117,7 +117,7 @@ def test_the_header_of_a_template_is_filled() -> None:
         ("python-brace-format", "{} is 100% done", "done 100% is {}"),
         ("kde-format", "%1 is %2", "%2 is %1"),
         ("python-brace-format", "{:d} in {:f}", ""),
-        ("no-c-format", "%s in %d", "%d in %s"),
+        ("lisp-format", "~a in ~a", ""),
     ],
 )
 def test_a_program_never_gets_its_arguments_in_another_order(flag: str, source: str, expected: str) -> None:

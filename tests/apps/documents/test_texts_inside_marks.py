@@ -42,7 +42,6 @@ def test_an_attribute_keeps_its_quotation_marks() -> None:
     ("text", "made"),
     [
         ("Term\n:   A text\n", "TERM\n:   A TEXT\n"),
-        ("a ==b c== d\n", "A ==B C== D\n"),
         ("a == b\n", "A == B\n"),
         ("{{% note %}}\na b\n{{% /note %}}\n", "{{% note %}}\nA B\n{{% /note %}}\n"),
         ('a {{< ref "x" >}} b\n', 'A {{< ref "x" >}} B\n'),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from itertools import count
 from xml.sax.saxutils import escape
@@ -13,7 +13,7 @@ from vtrans.apps.documents.document import MarkedDocument, Paired, Slot
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.formats.xml import Element, indented_words_of, inline_items, words_of
 from vtrans.apps.documents.inline import Span, items_of, without_accelerator
-from vtrans.apps.documents.placeholders import CONVERSION, Format, marks, placeholders
+from vtrans.apps.documents.placeholders import BRACE, BRACES, CONVERSION, NUMBERED, PRINTF, marks, placeholders
 from vtrans.translate.wording.patterns import PAIRS, PATTERNS
 
 _CONVERTS, _PAIRED = re.compile(PATTERNS["format"]), re.compile(PAIRS)
@@ -26,40 +26,39 @@ def format_flags(text: str, name: str) -> tuple[str, ...]:
 
 
 class ProgramString:
-    """A string to translate. Placeholders of the formats that its flags name, such as `%s`, are atoms, and so are
-    matches of the pattern `atoms`. Conversions without argument numbers are numbered until the translation shows their
-    order. With `labels`, the string may have an accelerator."""
+    """A string to translate, in these formats of gettext. Placeholders of the formats, such as `%s`, are atoms, and so
+    are matches of the pattern `atoms`. Conversions without argument numbers are numbered until the translation shows
+    their order. With `labels`, the string may have an accelerator."""
 
     def __init__(
         self,
         text: str,
-        flags: Sequence[str],
+        formats: Collection[str],
         language: str,
         *,
         atoms: re.Pattern[str] | None = None,
         labels: bool = False,
     ) -> None:
-        self._text, self._format, self._atoms = text, Format(flags), atoms
-        conversions = list(CONVERSION.finditer(text)) if self._format.printf else []
+        self._text, self._printf = text, not PRINTF.isdisjoint(formats)
+        self._atoms = atoms if BRACES.isdisjoint(formats) else BRACE
+        conversions = CONVERSION.finditer(text) if not NUMBERED.isdisjoint(formats) else ()
         turns = [match["rest"] for match in conversions if not match["name"] and match["rest"] != "%"]
-        self._numbered = self._format.numbered and len(turns) > 1 and "*" not in "".join(turns)
+        self._numbered = len(turns) > 1 and "*" not in "".join(turns)
         self._numbers = count(1)
-        may = labels and not self._format.names
-        plain, self._accelerator = without_accelerator(text) if may else (text, None)
+        plain, self._accelerator = without_accelerator(text) if labels else (text, None)
         label = text if self._accelerator else ""
         self.document = MarkedDocument(self._items(plain), language, self._escaped, label=label)
 
     def _items(self, text: str, more: Iterable[Span] = ()) -> list[Item]:
         """Returns the items of the string, or of a part of it, including `more`."""
         text = self._with_numbers(text)
-        others = [*self._format.others(text), *(self._atoms.finditer(text) if self._atoms else ())]
-        atoms = [(*match.span(), Item("atom", match.group())) for match in others]
-        return items_of(text, [*atoms, *more, *self._conversions(text)])
-
-    def _conversions(self, text: str) -> Iterator[Span]:
-        for match in CONVERSION.finditer(text) if self._format.printf else ():
+        spans = list(more)
+        for match in self._atoms.finditer(text) if self._atoms else ():
+            spans.append((*match.span(), Item("atom", match.group())))
+        for match in CONVERSION.finditer(text) if self._printf else ():
             raw = match.group()
-            yield *match.span(), Item("text", raw, "%") if match["rest"] == "%" else Item("atom", raw)
+            spans.append((*match.span(), Item("text", raw, "%") if match["rest"] == "%" else Item("atom", raw)))
+        return items_of(text, spans)
 
     def _with_numbers(self, text: str) -> str:
         """Returns the string, or the next part of it, with numbers for its conversions until their order is known."""
@@ -71,11 +70,12 @@ class ProgramString:
         return CONVERSION.sub(numbered, text) if self._numbered else text
 
     def _escaped(self, text: str) -> str:
-        return text.replace("%", "%%") if self._format.printf else text
+        return text.replace("%", "%%") if self._printf else text
 
     def _counted(self, text: str) -> tuple[Counter[str], ...]:
         """Returns the counts of the placeholders, the marks and the other atoms."""
-        return self._format.counted(text), marks(text), Counter(self._atoms.findall(text) if self._atoms else ())
+        atoms = self._atoms.findall(text) if self._atoms else ()
+        return placeholders(text, printf=self._printf), marks(text), Counter(atoms)
 
     def finished(self, text: str) -> str:
         """Returns the translation as the program needs it, or an empty string if it uses other arguments, or uses them

@@ -29,8 +29,6 @@ _INLINE = re.compile(
     r"|(?P<after>\[\^[^\s\]]{1,100}\]|\{[#:.][^{}\n]*\})",
     re.DOTALL,
 )
-SIGN = "=="
-_MARKED = re.compile(rf"{SIGN}(?=[^\s=]).{{1,1000}}?(?<=[^\s=]){SIGN}(?!=)")
 _QUOTES = ('""', "[]")
 
 
@@ -89,24 +87,7 @@ def _inline(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _marked(state: StateInline, silent: bool) -> bool:
-    """Reads `==marked==` text."""
-    found = _MARKED.match(state.src, state.pos, state.posMax)
-    if not found:
-        return False
-    if not silent:
-        begin, end, last = state.pos, found.end(), state.posMax
-        state.push("mark_open", "mark", 1).meta["span"] = begin, begin + len(SIGN)
-        state.pos, state.posMax = begin + len(SIGN), end - len(SIGN)
-        state.md.inline.tokenize(state)
-        state.posMax = last
-        state.push("mark_close", "mark", -1).meta["span"] = end - len(SIGN), end
-    state.pos = found.end()
-    return True
-
-
 def add_syntax(parser: MarkdownIt) -> None:
     """Adds the rules to a parser."""
     parser.block.ruler.before("blockquote", "mark", _mark, {"alt": ["paragraph", "reference", "blockquote", "list"]})
     parser.inline.ruler.before("link", "syntax", _inline)
-    parser.inline.ruler.before("link", "marked", _marked)

@@ -17,7 +17,7 @@ from polib import escape, unescape
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
 from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings, message_pairs
-from vtrans.apps.documents.placeholders import Format, has_icu, placeholders
+from vtrans.apps.documents.placeholders import UNKNOWN, formats_of, has_icu, placeholders
 from vtrans.apps.documents.program_strings import Message, ProgramString
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
@@ -236,10 +236,11 @@ def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
 
 
 def _message(flags: Sequence[str], text: str, language: str) -> Message:
-    """Returns a string of an entry. Raises UnclearMessage if its ICU branches are unclear."""
-    if not has_icu(text):
-        return Message([ProgramString(text, flags, language, labels=True)])
-    if Format(flags).names:
+    """Returns a string of an entry. Raises UnclearMessage if its placeholders or ICU branches are unclear."""
+    formats = formats_of(flags)
+    if not (has_icu(text) or formats & UNKNOWN):
+        return Message([ProgramString(text, formats, language, labels=not formats)])
+    if formats:
         raise UnclearMessage
     return Message(icu_strings(text, language))
 
