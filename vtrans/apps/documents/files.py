@@ -14,9 +14,13 @@ from pathlib import PurePath
 
 from vtrans.apps.documents.document import Document, Filling, html_document
 from vtrans.apps.documents.formats.app_strings.android import android_document
-from vtrans.apps.documents.formats.app_strings.apple_strings import strings_document, strings_encoding
 from vtrans.apps.documents.formats.app_strings.json_files import arb_languages, json_document
-from vtrans.apps.documents.formats.app_strings.properties import properties_document, properties_encoding
+from vtrans.apps.documents.formats.app_strings.key_values import (
+    properties_document,
+    properties_encoding,
+    strings_document,
+    strings_encoding,
+)
 from vtrans.apps.documents.formats.app_strings.qt import ts_document, ts_encoding, ts_languages
 from vtrans.apps.documents.formats.app_strings.resx import resx_document
 from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_document, xcstrings_languages
