@@ -41,7 +41,7 @@ def items_of(text: str, more: Iterable[Span] = ()) -> list[Item]:
         if match["break"] or match["atom"]:
             spans.append((*match.span(), Item("break" if match["break"] else "atom", match.group())))
     items, place = list[Item](), 0
-    for begin, end, item in [*sorted(spans, key=lambda span: span[0]), (len(text), len(text), None)]:
+    for begin, end, item in [*sorted(spans, key=lambda span: (span[0], -span[1])), (len(text), len(text), None)]:
         if begin < place:
             continue  # inside another item
         if place < begin:

@@ -74,8 +74,9 @@ class ProgramString:
 
     def _counted(self, text: str) -> tuple[Counter[str], ...]:
         """Returns the counts of the placeholders, the marks and the other atoms."""
-        atoms = self._atoms.findall(text) if self._atoms else ()
-        return placeholders(text, printf=self._printf), marks(text), Counter(atoms)
+        found = self._atoms.finditer(text) if self._atoms else ()
+        atoms = Counter(CONVERSION.sub(r"%\g<rest>", match.group()) for match in found)
+        return placeholders(text, printf=self._printf), marks(text), atoms
 
     def finished(self, text: str) -> str:
         """Returns the translation as the program needs it, or an empty string if it uses other arguments, or uses them
