@@ -34,9 +34,8 @@ _MOST = 2000  # maximum number of candidates compared with a text
 _WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 _CHARACTERS = 0x110000
 
-Kind = Literal["text", "xml", "android", "sentence"]
-"""The notation of a string in its file: text, possibly with markup; XML; Android's XML with its escapes; or a sentence,
-without tags or escapes."""
+Kind = Literal["text", "xml", "sentence"]
+"""The notation of a string: text, possibly with markup; XML; or a sentence, without tags or escapes."""
 Match = tuple[str, float]
 """The translation of a similar line, with codes for protected text, and the similarity."""
 Element = tuple[str, int]

@@ -73,7 +73,7 @@ def test_of_a_folder_only_a_column_names_tables(translate: Run) -> None:
         ("a.po docs", "--out"),
         ("a.po docs/b.po -o docs/b.po", "docs/b.po"),
         ("a.po -o a.po", "a.po"),
-        ("a.po -o .", "folder"),
+        ("a.po -o .", "a.po"),
         ("docs -o docs", "docs"),
         ("a.po docs/../a.po -o out", "a.po"),
         ("nowhere.po", "nowhere.po"),

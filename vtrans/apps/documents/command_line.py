@@ -80,31 +80,27 @@ class Documents:
 
         # Most tables in a folder are data.
         endings = TABLES if self.column else tuple(ending for ending in FORMATS if ending not in TABLES)
-        found: dict[Path, list[Path]] = {}
+        places: dict[Path, Path] = {}  # of documents in an output folder
         for file in files:
             if not file.exists():
                 advice = "name a run folder, a model file or a document"
                 raise no_file(file, "model or document", shipped_models(), advice)
             if file.is_dir():
                 inside = documents_in(file, () if self.format else endings)
-                found[file] = [path for path in inside if output not in path.parents]
-                if not found[file]:
+                found = {path: path.relative_to(file) for path in inside if output not in path.parents}
+                if not found:
                     raise FileError(f"{file} has no model, and no file that ends in one of {', '.join(endings)}.")
-        targets: dict[Path, Path | None] = {}
+                places |= found
+            else:
+                self.ending(file)
+                places[file] = Path(file.name)
         several = len(files) > 1 or files[0].is_dir()
         if several and (output is None or output.is_file()):
-            theirs = f"the documents in {next(iter(found))} (it has no model)" if found else "several documents"
+            folder = next((file for file in files if file.is_dir()), None)
+            theirs = f"the documents in {folder} (it has no model)" if folder else "several documents"
             raise InputError(f"`output` must be a folder for {theirs}, got {output or 'none'}.")
-        for file in files:
-            if not file.is_dir():
-                self.ending(file)
-                folder = output is not None and (several or output.is_dir())
-                targets[file] = output / file.name if output and folder else output
-                if output and folder and (output / file.name).resolve() == file.resolve():
-                    raise InputError(f"`output` must be another folder than that of {file}, or name a new file.")
-                continue
-            assert output is not None
-            targets |= {path: output / path.relative_to(file) for path in found[file]}
+        in_folder = several or (output is not None and output.is_dir())
+        targets = {file: output / place if output and in_folder else output for file, place in places.items()}
         written = [target for target in targets.values() if target]
         if repeated := [target for target in written if written.count(target) > 1]:
             raise InputError(f"`output` would have two files {repeated[0]}; translate them into different folders.")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from vtrans.apps.documents.document import FilledDocument, Slot
-from vtrans.data.matches import Kind
 from vtrans.system.errors import DocumentError
 
 _FORM = re.compile("(.*_)?(?:zero|one|two|few|many)", re.DOTALL)  # of a plural, which always has `other`
@@ -47,17 +46,14 @@ class Node:
             yield from member.nodes()
 
 
-def copy_document(
-    read: Callable[[str], Node], source: str, translation: str | None, kind: Kind = "text"
-) -> FilledDocument:
-    """Returns a copy of the source as a document, or an earlier translation with only the missing strings as slots.
-    `kind` says how strings are written."""
+def copy_document(read: Callable[[str], Node], source: str, translation: str | None) -> FilledDocument:
+    """Returns a copy of the source as a document, or an earlier translation with only the missing strings as slots."""
     text, bounds = source, [0]
     if translation is not None:
         text, bounds = completed(source, read(source), translation, read(translation))
     nodes = (node for node in read(text).nodes() if bisect_right(bounds, node.begin) % 2)
     slots = [node.slot() for node in nodes if node.slot]
-    return FilledDocument(text, [slot for slot in slots if slot], kind, slots.count(None))
+    return FilledDocument(text, [slot for slot in slots if slot], left=slots.count(None))
 
 
 def completed(source: str, ours: Node, translation: str, theirs: Node) -> tuple[str, list[int]]:

@@ -33,7 +33,7 @@ def resx_document(text: str, language: str, filling: Filling = Filling()) -> Doc
             before = data.end if data.name else before
         return node
 
-    return copy_document(read, text, filling.earlier, "xml")
+    return copy_document(read, text, filling.earlier)
 
 
 def _slot(value: Element, language: str) -> Slot:
