@@ -4,9 +4,8 @@ import hypothesis.strategies as st
 import pytest
 from catalogues import Translate, filled, reverse, rotated, same
 from hypothesis import example, given
-from markdown_it import MarkdownIt
 
-from vtrans.apps.documents.formats.markdown_syntax import add_syntax
+from vtrans.apps.documents.formats.markdown import parser
 
 
 def md(text: str) -> str:
@@ -69,8 +68,7 @@ PARTS = st.lists(
 ).map("".join)  # fmt: skip
 
 
-MARKED = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-add_syntax(MARKED)
+MARKED = parser()
 
 
 @given(PARTS, st.sampled_from([same, reverse, rotated]))

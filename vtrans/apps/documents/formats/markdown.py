@@ -1,8 +1,10 @@
 """Reads Markdown for translation: paragraphs, headings, list items and cells of tables. Code, HTML blocks, definitions
-of links, front matter except titles, and the marks of admonitions and footnotes (markdown_syntax.py) stay.
+of links, and front matter except titles stay.
 
 markdown-it-py parses it and gives the lines of each block. Its inline rules are wrapped here to record where each token
-begins and ends. A translation that would parse to different markup is not written.
+begins and ends. Rules at the end read the extensions of GitHub, MkDocs, Docusaurus, Jekyll and pandoc: admonitions and
+tabs, footnotes, formulas, attributes and Liquid tags, whose marks stay. A translation that would parse to different
+markup is not written.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from itertools import count, pairwise
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, MarkedDocument, Slot
 from vtrans.apps.documents.formats.html import VOID
-from vtrans.apps.documents.formats.markdown_syntax import MARKER, add_syntax
 from vtrans.apps.documents.formats.markup import Item
 
 _LINE = re.compile(r"\r\n?|\n")
@@ -39,6 +41,28 @@ _LINK_END = re.compile(r"""(\]\([^\s"'()]*\s+")([^"\\&]*)("\))""")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)(?:\s[^<>]*)?(?<!/)>")
 _TASK = re.compile(r"\[[ xX]\][ \t]+")
 _UNMARKED = ("text", "text_special", "softbreak")
+
+_MARKER = "marker_open"
+"""The type of the token before the title in the line of a mark."""
+_INDENT = 4  # spaces before the text of an admonition or a footnote
+
+# `!!! note "A title"` and `=== "A tab"`, `[^1]: A note.`, `: A definition`, `import` and `export` of MDX,
+# `::: note A title`, `[!NOTE]`, and `{% include a.md %}` and `{{% note %}}`.
+_MARK = re.compile(
+    r"(?P<indented>(?:!!!|\?\?\?\+?)[ \t]+[\w-]+(?:[ \t]+[\w-]+)*[ \t]*(?=\"|$)|===[!+]?[ \t]+(?=\"))(?P<title>.*)"
+    r"|(?P<note>\[\^[^\s\]]+\]:[ \t]*|:[ \t]+(?=\S))"
+    r"|(?P<code>import[ \t]+(?:[\w*{][^'\"]*[ \t]from[ \t]+)?['\"][^'\"]+['\"];?$"
+    r"|export[ \t]+(?:const|let|var|default|(?:async[ \t]+)?function)\b.*$)"
+    r"|(?::{3,}[ \t]*(?:\{[^{}]*\}|[\w.-]*)|\[![\w-]+\][-+]?)[ \t]*(?P<other>.*)"
+    r"|(?:(?:\{%(?:[^%]|%(?!\}))*%\}|\{\{[%<].*?[%>]\}\})[ \t]*)+$"
+)
+# As in pandoc, no space follows the first `$` of a formula or precedes the last, and no digit follows: not `$5 and $6`.
+_INLINE = re.compile(
+    r"\$\$.{1,2000}?\$\$|\$(?=[^\s$])(?:[^$\\]|\\.){0,1000}(?<=\S)\$(?!\d)|\{%.{0,1000}?%\}|\{\{[%<].{0,1000}?[%>]\}\}"
+    r"|(?P<after>\[\^[^\s\]]{1,100}\]|\{[#:.][^{}\n]*\})",
+    re.DOTALL,
+)
+_QUOTES = ('""', "[]")
 
 Rule = Callable[[StateInline, bool], bool]
 
@@ -68,18 +92,6 @@ def _noted(rule: Rule) -> Rule:
         return True
 
     return run
-
-
-def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-    add_syntax(parser)
-    for name, rule in zip(parser.inline.ruler.get_active_rules(), parser.inline.ruler.getRules(""), strict=True):
-        if name != "text":
-            parser.inline.ruler.at(name, _noted(rule))
-    return parser
-
-
-_PARSER = _parser()
 
 
 def markdown_document(text: str, language: str, filling: Filling = Filling()) -> Document:
@@ -129,7 +141,7 @@ def _places(
         if opening.type in ("th_open", "td_open"):
             at = line.find(content, ends.get(number, 0)) if ends.get(number, 0) >= 0 else -1
             ends[number] = at + len(content) if at >= 0 else -1
-        elif opening.type == MARKER:
+        elif opening.type == _MARKER:
             at = line.rfind(content)
         elif opening.type == "heading_open" and opening.markup.startswith("#"):
             at = line.find(content, line.index("#") + len(opening.markup))
@@ -251,3 +263,80 @@ def _items(token: Token, text: str, there: Callable[[int], int]) -> Iterator[Ite
             yield Item("point" if child.type == "after" else "atom", raw, inner=inner)
     if place < len(content):
         yield Item("text", content[place:], content[place:])
+
+
+# Extensions.
+
+
+def _mark(state: StateBlock, begin_line: int, end_line: int, silent: bool) -> bool:
+    """Reads the line of a mark, and the indented text that belongs to it."""
+    begin = state.bMarks[begin_line] + state.tShift[begin_line]
+    found = _MARK.match(state.src[begin : state.eMarks[begin_line]].rstrip())
+    if not found or state.is_code_block(begin_line):
+        return False
+    if silent:
+        return True
+    title = (found["title"] or found["other"] or "").strip()
+    if title[:1] + title[1:][-1:] in _QUOTES:
+        title = title[1:-1]
+    state.push(_MARKER, "", 1)
+    token = state.push("inline", "", 0)
+    token.content, token.map, token.children = title, [begin_line, begin_line + 1], []
+    state.push("marker_close", "", -1)
+    state.line = begin_line + 1
+    while found["code"] and state.line < end_line and not state.isEmpty(state.line):
+        state.line += 1
+    if found["indented"] or found["note"]:
+        _read_indented(state, begin_line, end_line, begin + found.end() if found["note"] else None)
+    return True
+
+
+def _read_indented(state: StateBlock, line: int, end_line: int, first: int | None) -> None:
+    """Reads the indented lines after a mark and, for a footnote, the rest of its own line, which begins at `first`."""
+    kept = state.lineMax, state.blkIndent, state.bMarks[line], state.tShift[line], state.sCount[line], state.parentType
+    end, lazy = line + 1, first is not None
+    while end < end_line:
+        blank = state.isEmpty(end)
+        lazy = lazy and not blank
+        if not blank and not lazy and state.sCount[end] < kept[1] + _INDENT:
+            break
+        end += 1
+    state.lineMax, state.blkIndent, state.parentType = end, kept[1] + _INDENT, "container"
+    if first is not None:
+        state.bMarks[line], state.tShift[line], state.sCount[line] = first, 0, state.blkIndent
+    state.push("marked_open", "", 1)
+    state.md.block.tokenize(state, line + (first is None), end)
+    state.push("marked_close", "", -1)
+    state.lineMax, state.blkIndent, state.bMarks[line], state.tShift[line], state.sCount[line], state.parentType = kept
+    state.line = end
+
+
+def _inline(state: StateInline, silent: bool) -> bool:
+    """Reads a formula, a reference to a footnote, attributes, or a Liquid tag."""
+    found = _INLINE.match(state.src, state.pos, state.posMax)
+    if not found:
+        return False
+    if not silent:
+        token = state.push("after" if found["after"] else "atom", "", 0)
+        token.content = found.group()
+    state.pos = found.end()
+    return True
+
+
+def parser() -> MarkdownIt:
+    """Returns a parser that knows the extensions."""
+    made = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    made.block.ruler.before("blockquote", "mark", _mark, {"alt": ["paragraph", "reference", "blockquote", "list"]})
+    made.inline.ruler.before("link", "syntax", _inline)
+    return made
+
+
+def _noting_parser() -> MarkdownIt:
+    made = parser().disable("text_join")
+    for name, rule in zip(made.inline.ruler.get_active_rules(), made.inline.ruler.getRules(""), strict=True):
+        if name != "text":
+            made.inline.ruler.at(name, _noted(rule))
+    return made
+
+
+_PARSER = _noting_parser()
