@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 from typed_lines import passed, undone
 
-from vtrans.apps.documents.document import Filling, Translated
+from vtrans.apps.documents.document import Filling, Lines, Translated
 from vtrans.apps.documents.files import open_file
-from vtrans.apps.documents.remembered import Remembered
+from vtrans.apps.documents.memory import Remembered
 from vtrans.apps.documents.sentences import PROTECTION
-from vtrans.apps.documents.translating import Lines
 from vtrans.engines.alignments import Links
 from vtrans.text.words import CODE
 from vtrans.translate.steps.line import Line

@@ -8,9 +8,9 @@ from fuzzing import CUT, target
 from office_files import zipped
 from starlette.requests import Request
 
-from vtrans.apps.documents.document import READERS, Translated
+from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.files import open_file
-from vtrans.apps.documents.formats.html import read_html
+from vtrans.apps.documents.formats.html import READERS, read_html
 from vtrans.apps.documents.formats.office import odt_document, office_document
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.server.libretranslate import FileRequest, TranslateRequest

@@ -254,7 +254,7 @@ def _memory(
     )
     console.info(many(len(memory), "text", f"in the memory {path}"))
     if all(model.matches for model in able):
-        lookup = applications.documents("remembered").Lookup
+        lookup = applications.documents("memory").Lookup
         return {"known": memory, "match": lookup(memory.sentences(), protection or None)}
     console.info("only exact matches are used: the model was trained without `prepare-bpe --fuzzy`")
     return {"known": memory}

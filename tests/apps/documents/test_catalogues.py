@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from catalogues import Translate, filled, loud, reverse
 
-from vtrans.apps.documents.document import FilledDocument, Filling, Translated
+from vtrans.apps.documents.document import FilledDocument, Filling, Lines, Translated
 from vtrans.apps.documents.files import open_file
+from vtrans.apps.documents.memory import Remembered
 from vtrans.apps.documents.pairs import PairCollector
-from vtrans.apps.documents.remembered import Remembered
-from vtrans.apps.documents.translating import Lines
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 

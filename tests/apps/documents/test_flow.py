@@ -7,9 +7,10 @@ import pytest
 from catalogues import filled, loud, reverse, same
 from hypothesis import given
 
-from vtrans.apps.documents.document import PlainDocument, Translated, html_document
+from vtrans.apps.documents.document import PlainDocument, Translated
 from vtrans.apps.documents.files import open_file
 from vtrans.apps.documents.formats.flow import divided
+from vtrans.apps.documents.formats.html import html_document
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.documents.sentences import PROTECTION, Splitting, split_sentences
 

@@ -8,13 +8,13 @@ import pytest
 from catalogues import filled, loud
 from office_files import BODY, docx, member, zipped
 
-from vtrans.apps.documents.document import Translated, html_document
+from vtrans.apps.documents.document import Answers, Groups, Lines, Translated
 from vtrans.apps.documents.files import FORMATS, open_file
 from vtrans.apps.documents.formats.flow import divided
+from vtrans.apps.documents.formats.html import html_document
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
-from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS
-from vtrans.apps.documents.translating import Answers, Groups, Lines
+from vtrans.apps.documents.formats.xml import Tags, tagged_document
 from vtrans.system.errors import DocumentError, DocumentSizeError
 from vtrans.text.words import has_spaces
 

@@ -6,7 +6,7 @@ import pytest
 from catalogues import filled, loud, reverse
 from office_files import BODY, docx, member, zipped
 
-from vtrans.apps.documents.formats.tagged import Tags, tagged_document
+from vtrans.apps.documents.formats.xml import Tags, tagged_document
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 NAMES = (("office", "office"), ("text", "text"), ("draw", "drawing"), ("style", "style"))

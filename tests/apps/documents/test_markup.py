@@ -8,9 +8,9 @@ import pytest
 from catalogues import Translate, reverse, same
 from hypothesis import example, given
 
-from vtrans.apps.documents.document import Document, Translated, html_document
-from vtrans.apps.documents.formats.html import read_html
-from vtrans.apps.documents.formats.tagged import Tags, tagged_document
+from vtrans.apps.documents.document import Document, Translated
+from vtrans.apps.documents.formats.html import html_document, read_html
+from vtrans.apps.documents.formats.xml import Tags, tagged_document
 from vtrans.system.errors import DocumentError
 
 

@@ -6,12 +6,11 @@ import catalogues
 import pytest
 from catalogues import Translate, reverse
 
-from vtrans.apps.documents.document import html_document
-from vtrans.apps.documents.memory import Memory
+from vtrans.apps.documents.document import Lines
+from vtrans.apps.documents.formats.html import html_document
+from vtrans.apps.documents.memory import Lookup, Memory, Remembered
 from vtrans.apps.documents.pairs import PairCollector
-from vtrans.apps.documents.remembered import Lookup, Remembered
 from vtrans.apps.documents.sentences import PROTECTION
-from vtrans.apps.documents.translating import Lines
 from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages
 

@@ -25,10 +25,10 @@ from vtrans.text.languages import Languages
 from vtrans.text.lines import open_bytes
 
 if TYPE_CHECKING:
+    from vtrans.apps.documents.document import Answers, Groups, Nbest
     from vtrans.apps.documents.files import Opened
+    from vtrans.apps.documents.memory import Remembered
     from vtrans.apps.documents.pairs import PairCollector
-    from vtrans.apps.documents.remembered import Remembered
-    from vtrans.apps.documents.translating import Answers, Groups, Nbest
     from vtrans.translate.steps.line import Line
     from vtrans.translate.stream import Division
     from vtrans.translate.translation import TranslateOptions
@@ -200,8 +200,7 @@ def translate_files(
 ) -> None:
     """Translates documents, in worker processes if that is faster, writes each one when it is finished, and reports the
     counts. Raises VtransError if some of several documents cannot be written."""
-    from vtrans.apps.documents.document import FilledDocument
-    from vtrans.apps.documents.translating import Lines
+    from vtrans.apps.documents.document import FilledDocument, Lines
 
     existing = {file: target for file, target in targets.items() if target and target.is_file()}
     for completes, end in ((False, "to be replaced"), (True, "whose translations stay")):
@@ -289,9 +288,8 @@ def remembered(path: Path, languages: Languages) -> Remembered:
     """Loads the translations in these languages from a file of `vtrans serve`, a document with translations, or a
     folder of such documents. An empty language means any. Raises FileError or InputError if there are none."""
     check_packages("`memory`")
-    from vtrans.apps.documents.memory import Memory
+    from vtrans.apps.documents.memory import Memory, Remembered
     from vtrans.apps.documents.pairs import ENDINGS, PairCollector
-    from vtrans.apps.documents.remembered import Remembered
 
     if path.is_dir() or path.suffix.lower() in ENDINGS:
         memory = Remembered()

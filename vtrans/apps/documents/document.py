@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, groupby, islice
+from functools import partial
+from itertools import chain, count, groupby, islice
 from typing import Protocol
 
-from vtrans.apps.documents.formats.html import escape, escape_value, read_html, with_direction
 from vtrans.apps.documents.formats.markup import Item, Segment
-from vtrans.apps.documents.sentences import MARKS, Splitting, split_sentences
+from vtrans.apps.documents.sentences import MARKS, Splitting, has_words, split_sentences
 from vtrans.data.matches import Kind, Known
 from vtrans.system.errors import DocumentError
-from vtrans.text.languages import is_right_to_left
 from vtrans.text.words import WORD, words_in
-
-_HTML = re.compile(r"""<html\b(?:"[^"]*"|'[^']*'|[^'">])*>""", re.IGNORECASE)
-_LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*["']?)[A-Za-z][\w-]*(["'\s/>])""", re.IGNORECASE)
+from vtrans.translate.steps.line import Line
 
 
 @dataclass(frozen=True)
@@ -255,40 +252,65 @@ def _free_mark(items: Sequence[Item]) -> str:
     return mark
 
 
-class HtmlDocument(MarkedDocument):
-    """HTML. The tag <html>, if any, gets the translation's text direction if it differs from the source's. Its
-    attribute `lang`, if any, becomes the target language if known."""
-
-    target = ""
-
-    def joined(self, translations: Sequence[Translated]) -> str:
-        page = super().joined(translations)
-        texts = (self.lines, [translation.text for translation in translations])
-        before, after = (is_right_to_left("".join(lines)) for lines in texts)
-        if tag := _HTML.search(page):
-            new = with_direction(tag[0], right_to_left=after) if before != after else tag[0]
-            new = _LANGUAGE.sub(rf"\g<1>{self.target}\2", new) if self.target else new
-            page = page[: tag.start()] + new + page[tag.end() :]
-        return page
-
-
 Paired = tuple[MarkedDocument, MarkedDocument] | str
 """A string and its translation, or the reason why a string is left out of training text."""
 
 
-def html_document(
-    text: str,
-    language: str,
-    filling: Filling = Filling(),
-    *,
-    ignored: Collection[str] = (),
-    splitting: Splitting = "sentences",
-) -> Document:
-    """Reads HTML, a document or a fragment. Elements whose lower-case names are `ignored` stay unchanged."""
-    document = HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting, escape_inner=escape_value)
-    document.target = filling.target
-    return document
+Nbest = list[Translated]
+"""The translations of a line, best first."""
+LineKey = tuple[str, bool]
+"""The text of a line, and whether it needs a word alignment."""
+Groups = Mapping[bool, Sequence[Line]]
+"""Lines, by whether they need word alignments."""
+Answers = Mapping[Line, Nbest]
 
 
-READERS: dict[str, Callable[[str, str], Document]] = {"text": PlainDocument, "html": html_document}
-"""The reader of each format, called with a text and its language."""
+class Lines:
+    """The lines of documents that a model must translate. Lines without words stay unchanged. A memory supplies whole
+    entries of files, and lines without tags; a line with tags needs a word alignment to place them."""
+
+    def __init__(self, documents: Sequence[Document], known: Known | None = None) -> None:
+        self._documents = documents
+        filled = [document.take(known) for document in documents if known and isinstance(document, FilledDocument)]
+        self.filled = sum(filled)
+        """The number of entries from the memory."""
+        self._wanted = [list(zip(document.lines, document.aligned, strict=True)) for document in documents]
+        worded = [wanted for wanted in dict.fromkeys(chain(*self._wanted)) if has_words(wanted[0])]
+        parts = zip(documents, self._wanted, strict=True)
+        plain = {wanted for document, lines in parts if isinstance(document, PlainDocument) for wanted in lines}
+        untagged = (wanted for wanted in worded if wanted in plain or not wanted[1])
+        memory = {wanted: known(wanted[0]) for wanted in untagged if known}
+        self.known = {wanted: [Translated(text)] for wanted, text in memory.items() if text is not None}
+        """The lines from the memory, with their translations."""
+        asked = (wanted for wanted in worded if wanted not in self.known)
+        self._asked = {wanted: Line(number, wanted[0]) for number, wanted in enumerate(asked, 1)}
+        self.groups = self._groups(self._asked)
+
+    def answered(self, answers: Answers) -> list[list[Nbest]]:
+        """Returns the translations of each document's lines, given the translations of all groups."""
+        return [*self.each(lambda groups: answers, len(self._asked) + 1)]
+
+    def each(self, translate: Callable[[Groups], Answers], least: int) -> Iterator[list[Nbest]]:
+        """Yields the translations of each document's lines. Documents are collected until they have `least` new lines,
+        which are then translated at once. A line without a translation stays unchanged, except in a slot."""
+        found, first, new = dict(self.known), 0, dict[LineKey, None]()
+        for number, lines in enumerate(self._wanted, 1):
+            new |= dict.fromkeys(wanted for wanted in lines if wanted in self._asked and wanted not in found)
+            if len(new) < least and number < len(self._wanted):
+                continue
+            answers = translate(self._groups(new))
+            found |= {wanted: answers[self._asked[wanted]] for wanted in new}
+            yield from map(partial(self._answer, found), range(first, number))
+            first, new = number, {}
+
+    def _groups(self, asked: Iterable[LineKey]) -> Groups:
+        groups: dict[bool, list[Line]] = {False: [], True: []}
+        for wanted in asked:
+            groups[wanted[1]].append(self._asked[wanted])
+        return groups
+
+    def _answer(self, found: Mapping[LineKey, Nbest], number: int) -> list[Nbest]:
+        """Returns the translations of a document's lines."""
+        slots = isinstance(self._documents[number], FilledDocument)
+        nbests = [(text, found.get((text, aligned))) for text, aligned in self._wanted[number]]
+        return [nbest if nbest and (nbest[0].text or slots) else [Translated.unchanged(text)] for text, nbest in nbests]

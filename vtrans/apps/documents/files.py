@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 
-from vtrans.apps.documents.document import Document, Filling, html_document
+from vtrans.apps.documents.document import Document, Filling
 from vtrans.apps.documents.formats.app_strings.android import android_document
 from vtrans.apps.documents.formats.app_strings.json_files import arb_languages, json_document
 from vtrans.apps.documents.formats.app_strings.key_values import (
@@ -25,7 +25,7 @@ from vtrans.apps.documents.formats.app_strings.qt import ts_document, ts_encodin
 from vtrans.apps.documents.formats.app_strings.resx import resx_document
 from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_document, xcstrings_languages
 from vtrans.apps.documents.formats.flow import text_document
-from vtrans.apps.documents.formats.html import escape, html_encoding
+from vtrans.apps.documents.formats.html import escape, html_document, html_encoding
 from vtrans.apps.documents.formats.markdown import markdown_document
 from vtrans.apps.documents.formats.office import epub_document, odt_document, office_document
 from vtrans.apps.documents.formats.po import charset, po_document, po_languages

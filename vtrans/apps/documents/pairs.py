@@ -1,6 +1,6 @@
 """Collects training pairs from the translated strings of documents.
 
-A pair is the model's input for a string (translating.py) and the expected output: sentences without tags, with a code
+A pair is the model's input for a string (`Lines`) and the expected output: sentences without tags, with a code
 for each placeholder.
 """
 
@@ -18,7 +18,7 @@ from vtrans.apps.documents.formats.po import charset, po_languages, po_pairs
 from vtrans.apps.documents.formats.tmx import tmx_languages, tmx_pairs
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_languages, xliff_pairs
 from vtrans.apps.documents.formats.xml import encoding
-from vtrans.apps.documents.remembered import Remembered, TextPair, coded_pair
+from vtrans.apps.documents.memory import Remembered, TextPair, coded_pair
 from vtrans.apps.documents.sentences import PROTECTION, has_words
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages, base

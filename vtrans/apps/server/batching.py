@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from vtrans.apps.documents.translating import Nbest
+from vtrans.apps.documents.document import Nbest
 from vtrans.text.vocabulary import Formality
 from vtrans.translate.steps.line import Line
 from vtrans.translate.wording.glossary import Glossary

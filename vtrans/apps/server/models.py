@@ -7,9 +7,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from vtrans.apps.documents.document import Translated
+from vtrans.apps.documents.document import Nbest, Translated
 from vtrans.apps.documents.sentences import PROTECTION
-from vtrans.apps.documents.translating import Nbest
 from vtrans.apps.server.batching import Batch, RequestOptions, SearchSettings, Slots, Worker
 from vtrans.config.threads import set_threads
 from vtrans.system.errors import InputError

@@ -13,11 +13,9 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from vtrans.apps.cleaning.detection import Detection, detect
-from vtrans.apps.documents.document import Document, PlainDocument, Translated
-from vtrans.apps.documents.memory import Memory
-from vtrans.apps.documents.remembered import Lookup, pairs_of
+from vtrans.apps.documents.document import Document, Lines, Nbest, PlainDocument, Translated
+from vtrans.apps.documents.memory import Lookup, Memory, pairs_of
 from vtrans.apps.documents.sentences import PROTECTION
-from vtrans.apps.documents.translating import Lines, Nbest
 from vtrans.apps.server.batching import RequestOptions, Worker
 from vtrans.apps.server.limits import Refusal
 from vtrans.data.matches import Known

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Any
 
 import turbohtml
 
+from vtrans.apps.documents.document import Document, Filling, MarkedDocument, PlainDocument, Translated
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.formats.xml import encoding
+from vtrans.apps.documents.sentences import Splitting
+from vtrans.text.languages import is_right_to_left
 from vtrans.text.lines import is_utf8
 
 _PROTECTED = """
@@ -38,6 +41,8 @@ _CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""", r
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _LATIN = {"iso-8859-1", "iso8859-1", "latin1", "latin-1", "l1"}  # browsers read it as Windows-1252, which adds letters
 _WINDOWS = re.compile(rb"[\x80-\x9f]")
+_HTML = re.compile(r"""<html\b(?:"[^"]*"|'[^']*'|[^'">])*>""", re.IGNORECASE)
+_LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*["']?)[A-Za-z][\w-]*(["'\s/>])""", re.IGNORECASE)
 _DIRECTION = re.compile(r"""\sdir\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]*)""", re.IGNORECASE)
 # The tokenizer counts lines by these, and reads each as \n, as the HTML standard says.
 _LINE_END = re.compile("\r\n?|\n")
@@ -66,9 +71,41 @@ def escape_value(text: str) -> str:
     return escape(text).replace('"', "&quot;").replace("'", "&#39;")
 
 
-def with_direction(tag: str, *, right_to_left: bool) -> str:
-    """Returns an opening tag with this text direction."""
-    return re.sub(r"^<\w+", rf'\g<0> dir="{"rtl" if right_to_left else "ltr"}"', _DIRECTION.sub("", tag))
+class HtmlDocument(MarkedDocument):
+    """HTML. The tag <html>, if any, gets the translation's text direction if it differs from the source's. Its
+    attribute `lang`, if any, becomes the target language if known."""
+
+    target = ""
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        page = super().joined(translations)
+        texts = (self.lines, [translation.text for translation in translations])
+        before, after = (is_right_to_left("".join(lines)) for lines in texts)
+        if tag := _HTML.search(page):
+            new = tag[0]
+            if before != after:
+                new = re.sub(r"^<\w+", rf'\g<0> dir="{"rtl" if after else "ltr"}"', _DIRECTION.sub("", new))
+            new = _LANGUAGE.sub(rf"\g<1>{self.target}\2", new) if self.target else new
+            page = page[: tag.start()] + new + page[tag.end() :]
+        return page
+
+
+def html_document(
+    text: str,
+    language: str,
+    filling: Filling = Filling(),
+    *,
+    ignored: Collection[str] = (),
+    splitting: Splitting = "sentences",
+) -> Document:
+    """Reads HTML, a document or a fragment. Elements whose lower-case names are `ignored` stay unchanged."""
+    document = HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting, escape_inner=escape_value)
+    document.target = filling.target
+    return document
+
+
+READERS: dict[str, Callable[[str, str], Document]] = {"text": PlainDocument, "html": html_document}
+"""The reader of each format, called with a text and its language."""
 
 
 def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:

@@ -96,11 +96,7 @@ def _noted(rule: Rule) -> Rule:
 
 def markdown_document(text: str, language: str, filling: Filling = Filling()) -> Document:
     """Returns a Markdown file with its blocks of text as slots."""
-    lines, place = list[tuple[int, str]](), 0
-    for line in _LINE.split(text):
-        lines.append((place, line))
-        ending = _LINE.match(text, place + len(line))
-        place = ending.end() if ending else len(text)
+    lines = [(line.start(), line[1]) for line in re.finditer(rf"([^\r\n]*)(?:{_LINE.pattern}|\Z)", text)]
     matter = _FRONT_MATTER.match(text)
     hidden = len(_LINE.findall(matter.group())) + 1 if matter else 0
     env: dict[str, Any] = {}

@@ -11,11 +11,10 @@ from itertools import chain, groupby
 from operator import itemgetter
 from xml.sax.saxutils import escape
 
-from vtrans.apps.documents.document import Document, Filling, HtmlDocument, MarkedDocument, Translated
-from vtrans.apps.documents.formats.html import read_html
+from vtrans.apps.documents.document import Document, Filling, MarkedDocument, Translated
+from vtrans.apps.documents.formats.html import HtmlDocument, read_html
 from vtrans.apps.documents.formats.markup import Item
-from vtrans.apps.documents.formats.tagged import Tags, tagged_document
-from vtrans.apps.documents.formats.xml import Element, parse
+from vtrans.apps.documents.formats.xml import Element, Tags, parse, tagged_document
 from vtrans.apps.documents.sentences import MARKED
 
 _FORMS = ("http://schemas.openxmlformats.org/%s/2006/main", "http://purl.oclc.org/ooxml/%s/main")

@@ -1,4 +1,4 @@
-"""Parses XML with Python's own parser, as a tree whose parts keep the original text.
+"""Parses XML with Python's own parser, as a tree whose parts keep the original text, and reads texts with tags.
 
 Entities that a document declares are refused: they could expand without bound.
 """
@@ -12,11 +12,15 @@ from itertools import groupby, pairwise, takewhile
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
+from vtrans.apps.documents.document import Document, MarkedDocument
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.inline import items_of
+from vtrans.apps.documents.sentences import Splitting
 from vtrans.system.errors import DocumentError
 
 DEEPEST = 200  # nested elements
+_DECLARED = ("<?xml", "<!DOCTYPE")
+_ROOT = "<text>", "</text>"
 LANGUAGE, SPACE = (f"http://www.w3.org/XML/1998/namespace {name}" for name in ("lang", "space"))
 
 _ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
@@ -208,3 +212,51 @@ def _inline(node: Element, words: Words, pairs: Collection[str]) -> Iterator[Ite
         yield Item("open" if node.name in _OPENING else "close", node.raw, name=f"pair {pair}")
     else:
         yield Item("point" if node.name in ("it", "") and not node.raw.startswith("&") else "atom", node.raw)
+
+
+# Texts with tags of any name, as programs send them for translation.
+
+
+@dataclass(frozen=True)
+class Tags:
+    """Names of elements that are read in a special way. `ignored` ones stay unchanged. `splitting` ones divide
+    sentences; with `outline`, so do elements without text next to them. `joining` ones never divide sentences."""
+
+    ignored: Collection[str] = ()
+    splitting: Collection[str] = ()
+    joining: Collection[str] = ()
+    outline: bool = True
+
+    def items(self, parent: Element) -> Iterator[Item]:
+        """Yields the items inside an element."""
+        structure = self.outline and not any(is_text(child) and child.text.strip() for child in parent.children)
+        for is_words, nodes in groupby(parent.children, is_text):
+            if is_words:
+                words = list(nodes)
+                yield Item("text", "".join(node.raw for node in words), "".join(node.text for node in words))
+                continue
+            for node in nodes:
+                yield from self._element(node, structure)
+
+    def _element(self, node: Element, structure: bool) -> Iterator[Item]:
+        if node.name in self.ignored:
+            yield Item("atom", node.raw)
+        elif node.name in self.splitting or (structure and node.name and node.name not in self.joining):
+            yield Item("break", node.opening)
+            yield from self.items(node)
+            yield Item("break", node.closing)
+        elif not node.children:
+            yield Item("point", node.raw)
+        else:
+            yield Item("open", node.opening, name=f"{node.begin}")
+            yield from self.items(node)
+            yield Item("close", node.closing, name=f"{node.begin}")
+
+
+def tagged_document(text: str, language: str, tags: Tags, splitting: Splitting) -> Document:
+    """Returns a text with tags, or a whole XML document. Raises DocumentError if it is not well-formed XML."""
+    if text.lstrip().startswith(_DECLARED):
+        content = parse(text, None, doctype=True)
+    else:
+        (content,) = parse(text.join(_ROOT), None).children
+    return MarkedDocument(list(tags.items(content)), language, escape, splitting=splitting)

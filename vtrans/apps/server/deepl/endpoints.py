@@ -12,8 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from vtrans.apps.documents.document import PlainDocument, html_document
-from vtrans.apps.documents.formats.tagged import Tags, tagged_document
+from vtrans.apps.documents.document import PlainDocument
+from vtrans.apps.documents.formats.html import html_document
+from vtrans.apps.documents.formats.xml import Tags, tagged_document
 from vtrans.apps.documents.sentences import Splitting
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl.glossaries import Glossaries, GlossaryEndpoints, Source, Target, language
