@@ -24,7 +24,7 @@ for name in ("fcntl", "grp", "pwd", "resource", "termios"):
     sys.modules[name] = None
 for module, names in {
     os: (
-        "fork", "geteuid", "getloadavg", "getuid", "pread", "register_at_fork", "sched_getaffinity", "set_blocking",
+        "fork", "geteuid", "getloadavg", "getuid", "register_at_fork", "sched_getaffinity", "set_blocking",
         "sysconf",
     ),
     signal: ("SIGALRM", "SIGHUP", "SIGKILL", "SIGUSR1", "pthread_kill", "pthread_sigmask", "setitimer"),

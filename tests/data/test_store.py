@@ -1,6 +1,5 @@
 """Data folders and token stores: reading them, and refusing damaged ones."""
 
-import errno
 import json
 import os
 from contextlib import suppress
@@ -16,7 +15,6 @@ from safetensors.torch import load_file, save_file
 import vtrans.data.store
 from vtrans.data.preparation.store_writer import Ragged, assemble
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.storage.columns import ColumnFile
 from vtrans.system.errors import FileError
 from vtrans.text.vocabulary import EOS_ID
 
@@ -87,18 +85,6 @@ def test_a_store_stays_on_disk(tmp_path: Path) -> None:
         file.seek(-2, 2)
         file.write(b"\x07\x00")
     assert int(store.tgt(0)[-1]) == 7
-
-
-def test_a_disk_that_fails_while_a_store_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.safetensors"
-    store = large_store(path)
-
-    def fail(*asked: object) -> bytes:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(ColumnFile, "_read", fail)
-    with pytest.raises(FileError, match=f"{path}.*Input/output error"):
-        store.src(0)
 
 
 def test_missing_foreign_and_truncated_folders_are_refused(tmp_path: Path) -> None:

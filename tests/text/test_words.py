@@ -19,7 +19,7 @@ from vtrans.data.augmentation import Augmentation
 from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.links import between_subwords, read_pharaoh
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.storage.columns import ColumnFile
+from vtrans.storage.tensors import mapped_arrays
 from vtrans.system.errors import FileError
 from vtrans.text.lines import one_line
 from vtrans.text.words import first_words, words_in, words_of_line
@@ -108,13 +108,12 @@ def test_alignments_that_do_not_fit_the_corpora_are_refused(tmp_path: Path, valu
 
 
 def test_links_of_another_number_of_pairs_are_refused(linked_data: DataFolder) -> None:
-    columns = dict(ColumnFile(linked_data.train.path).columns)
+    _, columns = mapped_arrays(linked_data.train.path)
     assert TokenStore(linked_data.train.path, columns).has_links
     with pytest.raises(FileError, match="inconsistent"):
         TokenStore(linked_data.train.path, {name: c for name, c in columns.items() if name != "links_offsets"})
-    shorter: dict[str, Any] = {name: column[0 : len(column)] for name, column in columns.items()}
-    shorter["links"] = shorter["links"][: shorter["links_offsets"][-2]]
-    shorter["links_offsets"] = shorter["links_offsets"][:-1]
+    offsets = columns["links_offsets"][:-1]
+    shorter = columns | {"links": columns["links"][: offsets[-1]], "links_offsets": offsets}
     with pytest.raises(FileError, match="inconsistent"):
         TokenStore(linked_data.train.path, shorter)
 

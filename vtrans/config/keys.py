@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.system.errors import InputError
+from vtrans.system.own_code import is_own
 
 LONGEST_SHOWN = 80  # characters of a wrong value in an error
 
@@ -198,8 +199,8 @@ def check_value(key: Key, name: str, value: Any) -> Any:
     if key.kind is bool:
         right, allowed = isinstance(value, bool), "true or false"
     elif key.kind is str and key.choices is not None:
-        is_own = key.may_be_own and isinstance(value, str) and ".py:" in value
-        right, allowed = is_own or value in tuple(key.choices), f"one of {', '.join(key.choices)}"
+        right = value in tuple(key.choices) or (key.may_be_own and is_own(value))
+        allowed = f"one of {', '.join(key.choices)}"
     elif key.kind is str:
         right, allowed = isinstance(value, str) and _is_line(value), "a text of one line"
     elif key.kind is Path:

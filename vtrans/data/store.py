@@ -26,8 +26,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.storage.columns import Column, ColumnFile
 from vtrans.storage.pair_counts import PairCounts
+from vtrans.storage.tensors import mapped_arrays
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import check_path, file_sha256
 from vtrans.text.languages import languages_from, tags_from
@@ -43,15 +43,13 @@ OUR_FILES = (REPORT_FILE, TRAIN_FILE, VALID_FILE, JOINT_FILE, SRC_FILE, TGT_FILE
 class TokenStore:
     """N sentence pairs as subword ids, on disk.
 
-    Only the lengths are in memory, 8 bytes per pair. Epochs are shuffled as a whole, so the pairs of a batch are spread
-    over the file. The prefetching thread reads a pair in 7 microseconds, or in 73 if it is not in the system's cache (2
-    million pairs, a virtual disk).
+    Only the lengths are in memory, 8 bytes per pair; the file is mapped. Epochs are shuffled as a whole, so the pairs
+    of a batch are spread over the file.
 
-    `src_lengths` and `tgt_lengths` are int32 [N], in subwords without special ids. Reading a pair raises FileError if
-    the file was truncated or the disk fails.
+    `src_lengths` and `tgt_lengths` are int32 [N], in subwords without special ids.
     """
 
-    def __init__(self, path: Path, columns: Mapping[str, Column | NDArray[Any]]) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
         """`columns` are the tensors of a store. Raises FileError if they are inconsistent."""
         self.path = path
         wanted = {"src", "tgt"} | ({"src_text", "tgt_text"} if "src_text" in columns else set())
@@ -69,14 +67,14 @@ class TokenStore:
         """Opens a store. Raises FileError if the file is missing, truncated or not a store."""
         path = Path(path)
         try:
-            file = ColumnFile(path)
-            header = json.loads(file.metadata["vtrans"])
+            metadata, columns = mapped_arrays(path)
+            header = json.loads(metadata["vtrans"])
             known = header["format"], header["revision"]
         except (KeyError, TypeError, ValueError, RecursionError):
             known = None, None
         if known != (STORE_FORMAT, REVISION):
             raise FileError(f"{path} is not a token store of this version of vtrans; {_MAKE_AGAIN}.")
-        return cls(path, file.columns)
+        return cls(path, columns)
 
     def __len__(self) -> int:
         return len(self.src_lengths)
@@ -128,16 +126,16 @@ class _Rows:
     """Rows of unequal length: their concatenated values, and the N + 1 offsets at which they begin and end. Raises
     ValueError if these are inconsistent. `lengths` are int32 [N]."""
 
-    def __init__(self, values: Column | NDArray[Any], offsets: Column | NDArray[Any]) -> None:
+    def __init__(self, values: NDArray[Any], offsets: NDArray[np.int64]) -> None:
         self.values, self.offsets = values, offsets
         if values.dtype not in _STORED or offsets.dtype != np.int64:
             raise ValueError("a wrong type")
-        if (len(values.shape), len(offsets.shape)) != (1, 1) or not len(offsets):
+        if (values.ndim, offsets.ndim) != (1, 1) or not len(offsets):
             raise ValueError("a wrong shape")
-        places = offsets[0 : len(offsets)]
-        if places[0] != 0 or places[-1] != len(values) or (places[1:] < places[:-1]).any():
+        lengths = np.diff(offsets)
+        if offsets[0] != 0 or offsets[-1] != len(values) or (lengths < 0).any():
             raise ValueError("offsets that do not rise from 0 to the number of values")
-        self.lengths: NDArray[np.int32] = np.diff(places).astype(np.int32)
+        self.lengths: NDArray[np.int32] = lengths.astype(np.int32)
 
     def __getitem__(self, i: int) -> NDArray[Any]:
         i = range(len(self.lengths))[i]

@@ -24,7 +24,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
 from vtrans.system.errors import InputError
-from vtrans.system.own_code import own_class, own_digest
+from vtrans.system.own_code import is_own, own_class, own_digest
 from vtrans.text.languages import UNSPACED, base
 from vtrans.text.values import compare as compare_numbers
 
@@ -343,7 +343,7 @@ def _metrics(names: Sequence[MetricOf], tokenize: str | None, fitting: str, lowe
             made.append(CHRF(word_order=2, lowercase=lowercase))
         elif name == "ter":
             made.append(TER())
-        elif isinstance(name, type) or ".py:" in name:
+        elif isinstance(name, type) or is_own(name):
             made.append(own_class(name, CorpusMetric, "metrics")())
         else:
             raise InputError(f"`metrics` must be among {', '.join(METRICS)}, got {name!r}.")

@@ -23,6 +23,11 @@ def class_of(settings: object, key: str, base: type[T]) -> type[T]:
     return base if name == getattr(type(settings), key) else own_class(name, base, key)
 
 
+def is_own(value: object) -> bool:
+    """Returns whether a value names a user-defined class in a file, such as "mine.py:Accuracy"."""
+    return isinstance(value, str) and ".py:" in value
+
+
 def own_class(name: str | type[T], base: type[T], option: str) -> type[T]:
     """Returns the subclass of `base` that an option names; a class is returned unchanged. Executes the file once per
     process. Raises InputError if the name is invalid, the file fails, or the class is missing."""

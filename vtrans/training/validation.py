@@ -23,7 +23,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console, duration
 from vtrans.system.errors import LogprobsError
 from vtrans.system.files import named_os_errors, write_atomically
-from vtrans.system.own_code import own_class
+from vtrans.system.own_code import is_own, own_class
 from vtrans.system.process import release_memory
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
@@ -128,7 +128,7 @@ class Validation:
         self.signature_end = signature_end(recipe.train, recipe.search, data)
         self.tokenizers = tokenizers_of(data)
         best = recipe.train.best_metric
-        self.own = {best: own_class(best, CorpusMetric, "best_metric")()} if ".py:" in best else {}
+        self.own = {best: own_class(best, CorpusMetric, "best_metric")()} if is_own(best) else {}
         self._translator(0)  # raises InputError for search settings that contradict each other or the data
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:

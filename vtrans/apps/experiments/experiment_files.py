@@ -12,7 +12,7 @@ from vtrans.config import SECTIONS, Recipe, read_toml
 from vtrans.config.keys import check_value, keys_of, nearest, number, path, text, toml_value
 from vtrans.system.errors import InputError
 from vtrans.system.files import write_atomically
-from vtrans.system.own_code import own_digest
+from vtrans.system.own_code import is_own, own_digest
 
 
 def read_table(file: Path, known: Collection[str]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def write_recipe(recipe: Recipe, file: Path) -> list[str]:
         content += f"[{name}]\n"
         for key in keys_of(type(section)):
             value = getattr(section, key)
-            if isinstance(value, str) and ".py:" in value:
+            if is_own(value):
                 source, _, kind = value.rpartition(":")
                 made.append(f"{code}/{key}/{Path(source).name}")  # files of two keys may have one name
                 value = f"{made[-1]}:{kind}"

@@ -40,6 +40,7 @@ def with_matches(
         rows = [*((i, []) for i in numbers), *((i, matches[i]) for i in numbers if i in matches)]
         for start in range(0, len(rows), _BATCH):
             writer.add(_encoded(store, tags, rows[start : start + _BATCH]), corpus=corpus)
+    del store  # Windows cannot remove a mapped file
     plain.path.unlink()
     return writer
 

@@ -15,7 +15,7 @@ from vtrans.data.aligner import aligned
 from vtrans.data.preparation.coverage import Coverage
 from vtrans.data.preparation.encode import Encoded, Side, Task, TextPair
 from vtrans.data.store import REVISION, STORE_FORMAT, TokenStore
-from vtrans.storage.columns import NUMPY
+from vtrans.storage.tensors import NUMPY
 
 _COPIED_BYTES = 1 << 20  # bytes copied at a time
 
