@@ -67,7 +67,7 @@ def download(url: str, sha256: str | None, folder: Path, console: Console) -> Pa
     return path
 
 
-def lines_of(path: Path) -> list[str]:
+def lines_of(path: str | Path) -> list[str]:
     """Returns the lines of a file, which may be compressed."""
     return list(lines_in(path))
 
@@ -174,8 +174,8 @@ def score(text: TextFiles, names: Iterable[str], model: str, work: Path) -> None
     for name in names:
         src, tgt = text.pairs[name]
         hypothesis = str(work / f"{name}.hyp.{text.languages[1]}")
-        run(["vtrans", "translate", "--model", model, "--input", str(src), "--out", hypothesis])
-        run(["vtrans", "score", str(tgt), "--hyp", hypothesis])
+        run(["vtrans", "translate", "--model", model, "--input", src, "--out", hypothesis])
+        run(["vtrans", "score", tgt, "--hyp", hypothesis])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pairs = [pair for name in text.train for pair in zip(*map(lines_of, text.pairs[name]), strict=True)]
     pairs += phrases.pairs()
     src, tgt = zip(*pairs, *joined(pairs, JOINED), strict=True)
-    train = (work / f"train.{SRC}", work / f"train.{TGT}")
+    train = (str(work / f"train.{SRC}"), str(work / f"train.{TGT}"))
     work.mkdir(parents=True, exist_ok=True)
     write_lines(train[0], labelled(src, tgt))
     write_lines(train[1], tgt)
@@ -62,6 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run(["vtrans", "train", "--data", data, "--out", trained, "--recipe", "tatoeba-cpu", *changes])
     Path(model).parent.mkdir(exist_ok=True)
     run(["vtrans", "average", trained, "--float16", "--out", model])
-    run(["vtrans", "calibrate", *map(str, text.pairs[text.valid]), "--model", model])
+    run(["vtrans", "calibrate", *text.pairs[text.valid], "--model", model])
     score(text, text.tests, model, work)
     return 0

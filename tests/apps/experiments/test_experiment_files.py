@@ -13,7 +13,7 @@ def test_a_folder_needs_files_of_every_set_in_both_languages(tmp_path: Path) -> 
         (tmp_path / name).touch()
     text = TextFiles.of(tmp_path, "en", "de")
     assert (sorted(text.pairs), text.train, text.valid) == (["test_a", "train", "val"], ["train"], "val")
-    assert [path.name for path in text.pairs["train"]] == ["train.en.gz", "train.de.xz"]
+    assert text.pairs["train"] == (str(tmp_path / "train.en.gz"), str(tmp_path / "train.de.xz"))
     with pytest.raises(InputError, match=r"train\.en and train\.fr"):
         TextFiles.of(tmp_path, "en", "fr")
     with pytest.raises(InputError, match="nowhere"):

@@ -171,7 +171,8 @@ def run_words(folder: Path, words: str, start: Run, place: str = "work") -> str:
     [
         ("only=none", "`only` must be among plain, other, wrong; got none"),
         ("steps=3 minutes=3", "exclude each other"),
-        ("steps=3 set=train.seed=3", "`seeds`"),
+        ("steps=3 set=train.seed=3", "train.seed.*`seeds`"),
+        ("minutes=3 set=train.max_steps=3", "train.max_steps.*`minutes`"),
         ("steps=3", r"model\.d_model"),
     ],
 )
@@ -228,7 +229,7 @@ def test_a_study_goes_on_after_a_failure_and_resumes(folder: Path, monkeypatch: 
     place = folder / "work" / "plain-1"
     figures = json.loads((place / "figures.json").read_bytes())
     assert figures["updates"] == 12
-    assert figures["bytes"] == (place / "model.safetensors").stat().st_size
+    assert figures["bytes"] == (place / "run/averaged.safetensors").stat().st_size
     assert min(figures[key] for key in ("train_tokens_a_second", "sentences_a_second", "singles_a_second")) > 0
     assert [score["name"] for score in figures["scores"]] == ["BLEU", "chrF2"]
     assert len((place / "translations.txt").read_text("utf-8").split("\n")) == len(VALID_PAIRS) + 1

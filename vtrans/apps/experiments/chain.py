@@ -79,12 +79,11 @@ class Chain:
         return {name: model for name, model in sections.items() if model}
 
     @property
-    def teacher_names(self) -> list[str]:
-        """The run folders of the teachers, or the files of given models, in the folder of the chain."""
+    def teacher_models(self) -> list[str]:
+        """The run folders of the teachers in the folder of the chain, or the files of given models."""
         if not self.teachers:
             return []
-        ending = ".safetensors" if self.teachers.models else ""
-        return [f"teacher-{n}{ending}" for n, _ in enumerate(self.teachers.models or self.teachers.seeds, 1)]
+        return [*self.teachers.models] or [f"teacher-{n}" for n, _ in enumerate(self.teachers.seeds, 1)]
 
 
 def load_chain(path: Path, given: Mapping[str, Any]) -> Chain:
@@ -114,7 +113,7 @@ def _section(kind: type[Model], values: Any, path: Path, section: str) -> Model:
         for name in made["models"]:
             if not (path.parent / name).is_file():
                 raise InputError(f"{where}.models must name model files, but there is no file {path.parent / name}.")
-        made["models"] = tuple(str(path.parent / name) for name in made["models"])
+        made["models"] = tuple(str((path.parent / name).resolve()) for name in made["models"])
     elif kind is Teachers:
         made["seeds"] = seeds = made.get("seeds") or (1.0,)
         if len({int(seed) for seed in seeds if seed == int(seed)}) < len(seeds):

@@ -3,7 +3,7 @@ and folders of text."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,6 +13,9 @@ from vtrans.config.keys import check_value, keys_of, nearest, number, path, text
 from vtrans.system.errors import InputError
 from vtrans.system.files import write_atomically
 from vtrans.system.own_code import is_own, own_digest
+
+Pair = tuple[str, str]
+"""A file in the source language, and one in the target language."""
 
 
 def read_table(file: Path, known: Collection[str]) -> dict[str, Any]:
@@ -101,11 +104,11 @@ class Text:
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The files of a text: file pairs by name, such as `train`, and the names of the training, validation and test
-    sets."""
+    """The files of a text: pairs of absolute paths by name, such as `train`, and the names of the training, validation
+    and test sets."""
 
     languages: tuple[str, str]
-    pairs: dict[str, tuple[Path, Path]]
+    pairs: dict[str, Pair]
     train: list[str]
     valid: str
     tests: list[str]
@@ -115,8 +118,8 @@ class TextFiles:
         """Returns the sets that `folder` has in both languages. If `tested`, a test set is required."""
         if not folder.is_dir():
             raise InputError(f"the folder {folder} does not exist; name one with train, valid and test files.")
-        sources, targets = (_files_of(folder, language) for language in (src, tgt))
-        pairs = {name: (file, targets[name]) for name, file in sources.items() if name in targets}
+        sources, targets = (_files_of(folder.resolve(), language) for language in (src, tgt))
+        pairs = {name: (str(file), str(targets[name])) for name, file in sources.items() if name in targets}
         train = [name for name in pairs if name == "train"] or [name for name in pairs if name.startswith("train-")]
         valid = [name for name in ("valid", "val", "dev") if name in pairs]
         tests = [name for name in pairs if name.startswith("test")]
@@ -131,9 +134,13 @@ class TextFiles:
     @property
     def options(self) -> list[str]:
         """The options of `prepare-bpe` that name the training and validation sets."""
-        sets = [*(("", name) for name in self.train), ("valid-", self.valid)]
-        sides = [(kind, *map(str, self.pairs[name])) for kind, name in sets]
-        return [word for kind, src, tgt in sides for word in (f"--{kind}src", src, f"--{kind}tgt", tgt)]
+        return pair_options((self.pairs[name] for name in self.train), self.pairs[self.valid])
+
+
+def pair_options(train: Iterable[Pair], valid: Pair) -> list[str]:
+    """Returns the options of `prepare-bpe` that name pairs of files."""
+    sides = [*(("", *pair) for pair in train), ("valid-", *valid)]
+    return [word for kind, src, tgt in sides for word in (f"--{kind}src", src, f"--{kind}tgt", tgt)]
 
 
 def _files_of(folder: Path, language: str) -> dict[str, Path]:

@@ -1,22 +1,20 @@
 """Runs a chain, from parallel text to a small translation model, and reports on its stages.
 
-Every command runs in the folder of the chain, and all its paths are relative to that folder, so the folder may be
-moved. Only the stages that copy files read elsewhere.
+Every command runs in the folder of the chain, and writes to it with relative paths, so the folder may be moved.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vtrans.apps.experiments.chain import Chain, Model, Student, Teachers, load_chain
-from vtrans.apps.experiments.experiment_files import TextFiles, write_recipe
+from vtrans.apps.experiments.experiment_files import Pair, TextFiles, pair_options, write_recipe
 from vtrans.apps.experiments.table import markdown_table
-from vtrans.apps.experiments.work import INTO, Run, Stage, Work, run
+from vtrans.apps.experiments.work import INTO, Run, Stage, Work, averaged, run, training
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError
 from vtrans.system.files import write_atomically
@@ -25,52 +23,7 @@ TAG = "<BT>"  # prefix of back-translated sources (Caswell et al. 2019)
 CHUNK = "20000"  # lines; an interrupted translation resumes after its last chunk
 EXPORT = "export"  # the folder of the export
 
-Pair = tuple[str, str]
 Command = Sequence[str]
-
-
-@dataclass(frozen=True)
-class Files:
-    """The text of a chain: a folder, and the names of the files in it."""
-
-    folder: Path
-    train: Sequence[Pair]
-    valid: Pair
-    tests: Mapping[str, Pair]
-    monolingual: Sequence[str]
-
-    @classmethod
-    def of(cls, chain: Chain) -> Files:
-        """Returns the files of a chain. Raises InputError if one is missing."""
-        folder = chain.text.folder
-        text = TextFiles.of(folder, chain.text.src, chain.text.tgt)
-        names = {stem: (src.name, tgt.name) for stem, (src, tgt) in text.pairs.items()}
-        for section, model in chain.models.items():
-            for name in model.text:
-                if Path(name).name != name or not (folder / name).is_file():
-                    raise FileError(f"{section}.text must name files in {folder}, which has no file {name}.")
-        monolingual = [name for model in chain.models.values() for name in model.text]
-        train, tests = [names[stem] for stem in text.train], {stem: names[stem] for stem in text.tests}
-        return cls(folder, train, names[text.valid], tests, monolingual)
-
-    def copied(self, work: Path) -> list[Stage]:
-        """Returns the stage that copies the files to the folder of the chain, unless they are there."""
-        if self.folder.resolve() == (work / "text").resolve():
-            return []
-        names = [name for pair in (*self.train, self.valid, *self.tests.values()) for name in pair]
-        names = list(dict.fromkeys([*names, *self.monolingual]))
-        files = [os.path.relpath(self.folder / name, work) for name in names]
-        return [Stage("text", [["cp", *files, "text/"]], files, [f"text/{name}" for name in names], ["text"])]
-
-
-def copied_models(chain: Chain, work: Path) -> list[Stage]:
-    """Returns the stages that copy given teachers to the folder of the chain, unless they are there."""
-    stages = list[Stage]()
-    for n, model in enumerate(chain.teachers.models if chain.teachers else ()):
-        source, name = os.path.relpath(model, work), chain.teacher_names[n]
-        if source != name:
-            stages.append(Stage(f"copy of {name}", [["cp", source, name]], [source], [name]))
-    return stages
 
 
 @dataclass
@@ -78,13 +31,13 @@ class Stages:
     """Makes the stages of a chain, in order. `recipes` has the files of each section: its recipe and user code."""
 
     chain: Chain
-    files: Files
+    text: TextFiles
     recipes: Mapping[str, Sequence[str]]
     made: list[Stage] = field(default_factory=list)
 
     def all(self) -> list[Stage]:
         chain, src = self.chain, self.chain.text.src
-        pairs = self.clean() if chain.text.clean else [(f"text/{src}", f"text/{tgt}") for src, tgt in self.files.train]
+        pairs = self.clean() if chain.text.clean else [self.text.pairs[name] for name in self.text.train]
         words = ["--vocab-size", str(chain.text.vocab_size)]
         learning = chain.teachers if chain.teachers and not chain.teachers.models else None
         aligned = learning is not None and learning.resolved.train.guided_alignment > 0
@@ -94,12 +47,13 @@ class Stages:
             self.data("data of the back-translation model", "back-data", pairs, model=back, back=True)
             self.train("back-translation model", "back", "back-data", "back_translation")
             for name in back.text:
-                made = self.translate(["back"], f"text/{name}", f"synthetic/{name}.{src}", back, TAG)
-                pairs = [*pairs, (made, f"text/{name}")]
+                source = str(chain.text.folder / name)
+                made = self.translate(["back"], source, f"synthetic/{name}.{src}", back, TAG)
+                pairs = [*pairs, (made, source)]
             data = self.data("data of the teachers", "teacher-data", pairs, model=learning)
         else:
             self.data("vocabulary", data, pairs, [*words, *(["--align"] if aligned else [])])
-        teachers, runs = chain.teacher_names, list[str]()
+        teachers, runs = chain.teacher_models, list[str]()
         if learning:
             runs += teachers
             for run, seed in zip(teachers, learning.seeds, strict=True):
@@ -108,27 +62,27 @@ class Stages:
             self.test("teachers", teachers, chain.teachers.translate_options)
         if chain.student:
             runs.append("student")
-            self.student(pairs[: len(self.files.train)], teachers, chain.student)
+            self.student(pairs[: len(self.text.train)], teachers, chain.student)
         if runs:
             command = ["vtrans", "report", *runs, "--out", "report.html"]
-            self.made.append(Stage("report", [command], averages(runs), ["report.html"]))
+            self.made.append(Stage("report", [command], averaged(runs), ["report.html"]))
         return self.made
 
     def student(self, pairs: Sequence[Pair], teachers: Sequence[str], student: Student) -> None:
         """Adds the stages that prepare the student's text, and train, test and export the student."""
         corpora = list[Pair]()
         if how := self.chain.teachers:
-            sources = [*(src for src, _ in pairs), *(f"text/{name}" for name in how.text)]
+            sources = [*(src for src, _ in pairs), *(str(self.chain.text.folder / name) for name in how.text)]
             for n, source in enumerate(sources, 1):
                 corpora.append((source, self.translate(teachers, source, f"distilled/{n}.{self.chain.text.tgt}", how)))
         corpora += pairs if student.references or not how else []
         data = self.data("data of the student", "student-data", corpora, model=student)
         self.train("student", "student", data, "student")
-        averaged, file = "student/averaged.safetensors", "student.safetensors"
-        command = ["vtrans", "shortlist", averaged, "--data", data, "--out", file]
-        self.made.append(Stage("shortlist", [command], [averaged, data], [file]))
+        (model,), file = averaged(["student"]), "student.safetensors"
+        command = ["vtrans", "shortlist", model, "--data", data, "--out", file]
+        self.made.append(Stage("shortlist", [command], [model, data], [file]))
         if student.export != "none":
-            sample = f"text/{self.files.valid[0]}"
+            sample, _ = self.text.pairs[self.text.valid]
             command = ["vtrans", "export", file, "--to", student.export, "--out", EXPORT, "--sample-file", sample]
             command += student.export_options
             self.made.append(Stage(f"export to {student.export}", [command], [file, sample], [EXPORT]))
@@ -140,12 +94,11 @@ class Stages:
         languages = ["--src-lang", self.chain.text.src, "--tgt-lang", self.chain.text.tgt]
         without = [word for rule in self.chain.text.without for word in ("--without", rule)]
         cleaned = []
-        for n, (src, tgt) in enumerate(self.files.train, 1):
-            out = "clean" if len(self.files.train) == 1 else f"clean-{n}"
-            pair = ["--src", f"text/{src}", "--tgt", f"text/{tgt}"]
-            command = ["vtrans", "clean", *pair, "--out", out, *languages, *without]
-            self.made.append(Stage(f"clean {src}", [command], [pair[1], pair[3]], [out]))
-            cleaned.append((f"{out}/{src}", f"{out}/{tgt}"))
+        for n, (src, tgt) in enumerate((self.text.pairs[name] for name in self.text.train), 1):
+            out = "clean" if len(self.text.train) == 1 else f"clean-{n}"
+            command = ["vtrans", "clean", "--src", src, "--tgt", tgt, "--out", out, *languages, *without]
+            self.made.append(Stage(f"clean {Path(src).name}", [command], [src, tgt], [out]))
+            cleaned.append((f"{out}/{Path(src).name}", f"{out}/{Path(tgt).name}"))
         return cleaned
 
     def data(
@@ -157,21 +110,16 @@ class Stages:
         if model:
             aligned = model.resolved.train.guided_alignment > 0
             words = ["--vocab-from", "vocabulary", *(["--align"] if aligned else [])]
-        options, inputs = list[str](), ["vocabulary"] if model else []
-        valid = (f"text/{self.files.valid[0]}", f"text/{self.files.valid[1]}")
-        for kind, (src, tgt) in [*(("", pair) for pair in pairs), ("valid-", valid)]:
-            first, second = (tgt, src) if back else (src, tgt)
-            options += [f"--{kind}src", first, f"--{kind}tgt", second]
-            inputs += [src, tgt]
-        self.made.append(Stage(name, [["vtrans", "prepare-bpe", *options, *words, "--out", out]], inputs, [out]))
+        every = [*pairs, self.text.pairs[self.text.valid]]
+        *train, valid = [(tgt, src) for src, tgt in every] if back else every
+        command = ["vtrans", "prepare-bpe", *pair_options(train, valid), *words, "--out", out]
+        inputs = [*(["vocabulary"] if model else []), *(file for pair in every for file in pair)]
+        self.made.append(Stage(name, [command], inputs, [out]))
         return out
 
     def train(self, name: str, run: str, data: str, recipe: str, *words: str) -> None:
-        """Adds the stage that trains a model with the recipe of a section and averages its checkpoints."""
-        files = self.recipes[recipe]
-        options = ["--data", data, "--out", run, "--recipe", files[0], *words, *self.chain.text.options]
-        commands = [["vtrans", "train", *options], ["vtrans", "average", run]]
-        self.made.append(Stage(name, commands, [data, *files], averages([run]), [run], True))
+        """Adds the stage that trains a model with the recipe of a section."""
+        self.made.append(training(name, run, data, self.recipes[recipe], [*words, *self.chain.text.options]))
 
     def translate(self, models: Sequence[str], source: str, out: str, how: Model, tag: str = "") -> str:
         """Adds the stage that translates a file in chunks and joins them, and returns the joined file. Each line begins
@@ -185,26 +133,22 @@ class Stages:
         ]
         if tag:
             commands.append(["sed", f"s/^/{tag} /", joined, INTO, out])
-        inputs, scratch = [source, *averages(models)], [chunks, joined]
-        self.made.append(Stage(f"translation of {source}", commands, inputs, [out], scratch, True))
+        inputs, scratch = [source, *averaged(models)], [chunks, joined]
+        self.made.append(Stage(f"translation of {Path(source).name}", commands, inputs, [out], scratch, True))
         return out
 
     def test(self, name: str, models: Sequence[str], words: Command = ()) -> None:
         """Adds the stage that translates and scores the test sets."""
         commands, made, texts = list[Command](), list[str](), list[str]()
-        for stem, (src, tgt) in self.files.tests.items():
+        for stem in self.text.tests:
+            src, tgt = self.text.pairs[stem]
             out, scores = f"test/{stem}.{name}.{self.chain.text.tgt}", f"test/{stem}.{name}.json"
-            options = ["--input", f"text/{src}", "--out", out, *words, *self.chain.text.options]
+            options = ["--input", src, "--out", out, *words, *self.chain.text.options]
             commands.append(["vtrans", "translate", *_named(models), *options])
-            commands.append(["vtrans", "score", f"text/{tgt}", "--hyp", out, "--json", INTO, scores])
+            commands.append(["vtrans", "score", tgt, "--hyp", out, "--json", INTO, scores])
             made += [out, scores]
-            texts += [f"text/{src}", f"text/{tgt}"]
-        self.made.append(Stage(f"test of the {name}", commands, [*texts, *averages(models)], made))
-
-
-def averages(models: Iterable[str]) -> list[str]:
-    """Returns the files of models: a file itself, or the averaged model of a run folder."""
-    return [model if model.endswith(".safetensors") else f"{model}/averaged.safetensors" for model in models]
+            texts += [src, tgt]
+        self.made.append(Stage(f"test of the {name}", commands, [*texts, *averaged(models)], made))
 
 
 def _named(models: Iterable[str]) -> list[str]:
@@ -222,7 +166,7 @@ def report(chain: Chain, tests: Sequence[str], work: Work, stages: Sequence[Stag
 
 
 def _scores(chain: Chain, tests: Sequence[str], folder: Path) -> Iterator[list[str]]:
-    models = {"teachers": averages(chain.teacher_names)} if chain.teachers else {}
+    models = {"teachers": averaged(chain.teacher_models)} if chain.teachers else {}
     if chain.student:
         models |= {"student": ["student.safetensors"], "student-int8": ["student.safetensors"]}
     for name, files in models.items():
@@ -238,18 +182,22 @@ def _megabytes(paths: Iterator[Path]) -> str:
     return f"{sum(path.stat().st_size for path in paths if path.is_file()) / 1e6:.1f}"
 
 
-def run_chain(file: Path, text: Mapping[str, Any], out: Path | None, console: Console, start: Run = run) -> str:
-    """Runs the chain in `file` in the folder `out`, each command by `start`, and returns the report. `text` overrides
-    the section [text]. Raises InputError for a wrong value, and CommandError if a command fails."""
-    chain = load_chain(file, text)
-    files = Files.of(chain)
+def run_chain(file: Path, given: Mapping[str, Any], out: Path | None, console: Console, start: Run = run) -> str:
+    """Runs the chain in `file` in the folder `out`, each command by `start`, and returns the report. `given` overrides
+    the section [text]. Raises InputError for a wrong value, FileError for a missing file, and CommandError if a command
+    fails."""
+    chain = load_chain(file, given)
+    text = TextFiles.of(chain.text.folder, chain.text.src, chain.text.tgt)
+    for section, model in chain.models.items():
+        for name in model.text:
+            if not (chain.text.folder / name).is_file():
+                raise FileError(f"{section}.text must name files in {chain.text.folder}, which has no file {name}.")
     work = Work(out or Path(f"work/student-{file.stem}"), file.stem, console, start)
     with work.lock:
         models = chain.models.items()
         recipes = {name: write_recipe(model.resolved, work.folder / f"{name}.toml") for name, model in models}
-        copied = [*files.copied(work.folder), *copied_models(chain, work.folder)]
-        stages = [*copied, *Stages(chain, files, recipes).all()]
+        stages = Stages(chain, text, recipes).all()
         work.run(stages)
-        made = report(chain, list(files.tests), work, stages)
+        made = report(chain, text.tests, work, stages)
         write_atomically(work.folder / "report.md", made.encode())
     return made

@@ -1,7 +1,7 @@
 """Trains the rows of a study with equal budgets, and tabulates their costs and their scores on the validation text.
 
-recipes/README.md describes the format of the file. All rows run with one seed before the next seed. The figures of a
-finished row are in OUT/ROW-SEED, and the table is OUT/table.md. A repeated call keeps the finished rows and resumes an
+`Study` and `Row` have the keys of the file. All rows run with one seed before the next seed. The figures of a finished
+row are in OUT/ROW-SEED, and the table is OUT/table.md. A repeated call keeps the finished rows and resumes an
 interrupted one.
 """
 
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from vtrans.apps.experiments.experiment_files import Text, TextFiles, checked, read_table, recipe_beside, write_recipe
 from vtrans.apps.experiments.table import Found, table
-from vtrans.apps.experiments.work import Run, Stage, Work, run
+from vtrans.apps.experiments.work import Run, Stage, Work, averaged, run, training
 from vtrans.config import DEFAULT_RECIPE, SECTIONS, Recipe
 from vtrans.config.keys import text, texts
 from vtrans.score.metrics import Comparison, compare
@@ -28,7 +28,7 @@ from vtrans.text.lines import lines_in
 from vtrans.training.recipe import load_recipe, merged, with_overrides
 
 MOST_STEPS = 10**9  # with a budget of minutes
-OF_THE_STUDY = ("max_steps", "max_minutes", "seed")  # keys of [train] that rows may not set
+LIMITS = ("train.max_steps", "train.max_minutes")
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def _row(name: str, values: Any, where: str) -> Row:
     if not made.get("words") or "|" in made["words"]:
         raise InputError(f"{where}.words must be a text without |, which the table shows, got {made.get('words')!r}.")
     recipe = {section: values[section] for section in SECTIONS if section in values}
-    for key in OF_THE_STUDY:
-        if key in recipe.get("train", ()):
-            raise InputError(f"{where}.train.{key} is the same for all rows; remove it, and give the study a budget.")
+    for key in (*LIMITS, "train.seed"):
+        if key.removeprefix("train.") in recipe.get("train", ()):
+            raise InputError(f"{where}.{key} is the same for all rows; remove it, and give the study a budget.")
     return Row(name, **made, values=recipe)
 
 
@@ -107,13 +107,6 @@ class Budget:
         return cls(0 if minutes else steps or recipe.train.max_steps, minutes)
 
 
-def rows_of(study: Study, only: Sequence[str]) -> list[Row]:
-    """Returns the rows of a study that the user chose."""
-    if unknown := [name for name in only if name not in study.rows]:
-        raise InputError(f"`only` must be among {', '.join(study.rows)}; got {unknown[0]}.")
-    return [row for row in study.rows.values() if not only or row.name in only]
-
-
 def recipes_of(rows: Sequence[Row], recipe: Recipe, budget: Budget) -> dict[str, Recipe]:
     """Returns the recipe of each row by name. Raises RecipeError for a wrong value."""
     made = {}
@@ -128,23 +121,17 @@ def prepared(row: Row, text: TextFiles, size: int) -> Stage:
     # Two separate vocabularies together have as many subwords as a joint one.
     words = ["--vocab-size", str(size // (2 if "--separate" in row.prepare else 1)), *row.prepare]
     out = quote("-".join(["data", *(word.lstrip("-") for word in row.prepare)]), safe="")
-    inputs = [str(path) for name in (*text.train, text.valid) for path in text.pairs[name]]
+    inputs = [file for name in (*text.train, text.valid) for file in text.pairs[name]]
     command = ["vtrans", "prepare-bpe", *text.options, *words, "--out", out, "--quiet"]
     return Stage(out, [command], inputs, [out])
 
 
-def trained(row: Row, seed: int, inputs: Sequence[str], processes: Sequence[str], valid: Sequence[str]) -> list[Stage]:
-    """Returns the stages that train and measure a row. `inputs` are the data folder, the recipe and the user's code,
-    `processes` the command's option for their number, and `valid` the files of the validation text."""
-    place = f"{row.name}-{seed}"
-    run, model, figures = f"{place}/run", f"{place}/model.safetensors", f"{place}/figures.json"
-    options = ["--data", inputs[0], "--out", run, "--recipe", inputs[1], "--set", f"train.seed={seed}", *processes]
-    average = ["vtrans", "average", run, "--out", model, "--quiet"]
+def measuring(place: str, valid: Sequence[str]) -> Stage:
+    """Returns the stage that measures the model of the run `place`/run with the validation text."""
+    run, figures = f"{place}/run", f"{place}/figures.json"
+    (model,) = averaged([run])
     measure = ["python", "-m", "vtrans.apps.experiments.measure", model, run, *valid, figures]
-    return [
-        Stage(place, [["vtrans", "train", *options], average], inputs, [model], [run], True),
-        Stage(f"figures of {place}", [measure], [model, *valid], [figures, f"{place}/translations.txt"]),
-    ]
+    return Stage(f"figures of {place}", [measure], [model, *valid], [figures, f"{place}/translations.txt"])
 
 
 def compared(
@@ -165,13 +152,18 @@ def run_study(
     `only` names the rows to train, and `out` is the folder of the results. Raises InputError for a wrong value. If a
     row fails, runs the others, then raises VtransError."""
     study = load_study(file, text)
-    rows, name = rows_of(study, only), recipe or recipe_beside(file, study.recipe)
-    if any(word.partition("=")[0].strip() == "train.seed" for word in overrides):
-        raise InputError("train.seed cannot be set, because the rows have the seeds of the study; use `seeds`.")
+    if unknown := [name for name in only if name not in study.rows]:
+        raise InputError(f"`only` must be among {', '.join(study.rows)}; got {unknown[0]}.")
+    rows = [row for row in study.rows.values() if not only or row.name in only]
+    name = recipe or recipe_beside(file, study.recipe)
+    refused = {"train.seed": "`seeds`"} | (dict.fromkeys(LIMITS, "`steps` or `minutes`") if steps or minutes else {})
+    for key in (word.partition("=")[0].strip() for word in overrides):
+        if key in refused:
+            raise InputError(f"{key} cannot be set, because {refused[key]} sets it; leave one of them out.")
     base = load_recipe(name, overrides)
     budget = Budget.of(steps, minutes, base)
     recipes = recipes_of(rows, base, budget)
-    files = TextFiles.of(study.corpus.folder.resolve(), study.corpus.src, study.corpus.tgt, tested=False)
+    files = TextFiles.of(study.corpus.folder, study.corpus.src, study.corpus.tgt, tested=False)
     size, title = study.corpus.vocab_size, f"{file.stem}-{budget.folder}"
     work = Work(out or Path("work") / title, title, console, start)
     with work.lock:
@@ -181,19 +173,19 @@ def run_study(
         about = f"Recipe {name}, {budget} per row, {size:,} subwords in all, {' to '.join(files.languages)}."
         found, failed, texts = list[Found](), list[str](), dict[str, dict[str, list[str]]]()
         valid = files.pairs[files.valid]
-        for seed in dict.fromkeys(seeds):
-            for row in rows:
-                inputs = [data[row.name].name, *written[row.name]]
-                training, measuring = trained(row, seed, inputs, study.corpus.options, [str(path) for path in valid])
-                try:
-                    work.run([training, measuring])
-                except VtransError as error:  # the next rows may succeed
-                    console.error(f"{training.name}: {error}")
-                    failed.append(training.name)
-                    continue
-                figures, translations = (work.folder / output for output in measuring.outputs)
+        for row, seed in ((row, seed) for seed in dict.fromkeys(seeds) for row in rows):
+            place, options = f"{row.name}-{seed}", ["--set", f"train.seed={seed}", *study.corpus.options]
+            train = training(place, f"{place}/run", data[row.name].name, written[row.name], options)
+            measure = measuring(place, valid)
+            try:
+                work.run([train, measure])
+            except VtransError as error:  # the next rows may succeed
+                console.error(f"{place}: {error}")
+                failed.append(place)
+            else:
+                figures, translations = (work.folder / output for output in measure.outputs)
                 found.append((row.name, row.words, json.loads(figures.read_bytes())))
-                texts.setdefault(row.name, {})[training.name] = list(lines_in(translations))
+                texts.setdefault(row.name, {})[place] = list(lines_in(translations))
                 write_atomically(work.folder / "table.md", table(found, about).encode())  # a preview of the result
         made = table(found, about, compared(rows, texts, list(lines_in(valid[1]))))
         write_atomically(work.folder / "table.md", made.encode())

@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -89,10 +90,35 @@ class Stage:
     resumes: bool = False
 
 
+def training(name: str, run: str, data: str, recipe: Sequence[str], options: Sequence[str]) -> Stage:
+    """Returns the stage that trains a model in the folder `run` and averages its checkpoints. `recipe` are the files
+    that `write_recipe` wrote."""
+    train = ["vtrans", "train", "--data", data, "--out", run, "--recipe", recipe[0], *options]
+    return Stage(name, [train, ["vtrans", "average", run]], [data, *recipe], averaged([run]), [run], True)
+
+
+def averaged(models: Iterable[str]) -> list[str]:
+    """Returns the files of models: a file itself, or the averaged model of a run folder."""
+    return [model if model.endswith(".safetensors") else f"{model}/averaged.safetensors" for model in models]
+
+
+def _digest(file: Path) -> str | None:
+    """Returns the SHA-256 of a file, or None if it is missing. An unchanged file is read once."""
+    if not file.exists():
+        return None
+    state = file.stat()
+    return _digest_of(file, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@cache
+def _digest_of(file: Path, *_state: int) -> str | None:
+    return file_sha256(file)
+
+
 class Work:
     """A folder with a record of the stages run in it: the key, digests of outputs and seconds of each.
 
-    The paths of stages are relative to the folder, so it may be moved. Commands inherit the lock of the folder, so one
+    Relative paths of stages are in the folder, which may be moved. Commands inherit the lock of the folder, so one
     that outlives this program keeps others out. Raises VtransError if another process works there, and InputError if
     the folder contains other work than `name`.
     """
@@ -141,8 +167,8 @@ class Work:
         for path in paths:
             whole = self.folder / path
             files = sorted(file for file in whole.rglob("*") if file.is_file())
-            listed = json.dumps([(file.relative_to(whole).as_posix(), file_sha256(file)) for file in files])
-            found.append(hashlib.sha256(listed.encode()).hexdigest() if whole.is_dir() else file_sha256(whole))
+            listed = json.dumps([(file.relative_to(whole).as_posix(), _digest(file)) for file in files])
+            found.append(hashlib.sha256(listed.encode()).hexdigest() if whole.is_dir() else _digest(whole))
         return found
 
     def _key(self, stage: Stage) -> str:
