@@ -28,7 +28,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vtrans import __version__
-from vtrans.apps.analysis.machine_facts import torch_facts
+from vtrans.apps.analysis.commands.doctor import torch_facts
 from vtrans.config import SearchConfig
 from vtrans.data.batches import prefetch
 from vtrans.data.options import PrepareOptions

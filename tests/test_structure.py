@@ -48,7 +48,7 @@ LIGHT = (
     "system.errors", "system.files", "text.lines", "text.languages", "text.vocabulary", "config.keys", "config",
     "system.console", "data.options", "system.resources", "system.process", "system.workers",
     "data.preparation.encode", "score.metrics", "storage.model_file", "storage.run_folder", "search.options",
-    "apps.analysis.machine_facts", "apps.documents.files", "apps.server.app", "apps.server.running",
+    "apps.analysis.commands.doctor", "apps.documents.files", "apps.server.app", "apps.server.running",
     "apps.server.models", "apps.interop.ctranslate2.folder", "translate.loading", "translate.stream", "cli",
 )  # fmt: skip
 

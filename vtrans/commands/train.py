@@ -63,7 +63,7 @@ def train(
 
     class Reporting(Trainer):
         def after_validation(self, record: Mapping[str, Any]) -> None:
-            _write_report(RunFolder(out), data, console)
+            _write_report(RunFolder(out), console)
 
     run_training(
         data,
@@ -85,10 +85,9 @@ def train(
     )
 
 
-def _write_report(run: RunFolder, data: Path, console: Console) -> None:
+def _write_report(run: RunFolder, console: Console) -> None:
     """Writes the report of a run that is still training. A failure ends neither the training nor later reports."""
-    report = analysis("report")
     try:
-        report.write_report([run.path], run.report, report.ReportOptions(data=data))
+        analysis("report").write_report([run.path], run.report)
     except (VtransError, OSError) as error:
         console.warn(f"the report was not written: {error}")

@@ -1,4 +1,4 @@
-"""Line charts as SVG, for an HTML page with the styles and the script of report.css and report.js.
+"""Line charts as SVG, for the page report.html, which has their styles and their script.
 
 A chart is readable without the script: it has axes, a line per series and, if there are several, a legend. The script
 shows the values under the pointer, which it reads from the attribute `data-series`.
@@ -14,7 +14,7 @@ from html import escape
 
 WIDTH, HEIGHT = 420, 240  # of a chart, in pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 24, 10, 30  # margins around the plot
-COLOURS = 6  # classes of report.css, c0 to c5; further series reuse them with dashes
+COLOURS = 6  # classes of report.html, c0 to c5; further series reuse them with dashes
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.data.preparation.overlap import overlap_report, show_overlap, subword_counts, tying_advice
+from vtrans.data.preparation.overlap import overlap_report, show_overlap, subword_counts
 from vtrans.data.preparation.parallel_text import Corpus, sampled
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
@@ -59,8 +59,7 @@ def overlap_of_files(
         counts.append(subword_counts(vocabulary, counted.tolist()))
         facts = {"name": printable(path), "lines": number, "characters": characters, "tokens": int(counted.sum())}
         sides[side] = facts | {"types": len(counts[-1])}
-    report = overlap_report(*counts)
-    return {"vocabulary": len(vocabulary), "sides": sides, **report, "advice": tying_advice(report["rows"])}
+    return {"vocabulary": len(vocabulary), "sides": sides, **overlap_report(*counts)}
 
 
 def show(report: Mapping[str, Any], console: Console) -> None:

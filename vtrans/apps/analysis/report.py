@@ -10,7 +10,6 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -22,9 +21,7 @@ from vtrans.apps.analysis.inspection import Inspection, weight_rows, weights_in
 from vtrans.apps.analysis.run_history import RunHistory, histories
 from vtrans.config import ModelConfig
 from vtrans.config.keys import toml_value
-from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.model.checkpoint import LoadedModel
 from vtrans.score.metrics import compare
 from vtrans.system.console import Console, duration
 from vtrans.system.errors import InputError
@@ -32,8 +29,9 @@ from vtrans.system.files import write_atomically
 from vtrans.text.words import has_spaces, words_in
 from vtrans.translate.translator import Translator
 
+SENTENCES = 3  # validation sentences whose translations are shown
 MOST_STEPS = 6  # validations shown per sentence
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+PAGE = files("vtrans.apps.analysis") / "report.html"
 
 # Title, kind of record, key.
 CURVES = (
@@ -46,24 +44,14 @@ CURVES = (
 )
 
 
-@dataclass(frozen=True)
-class ReportOptions:
-    """Optional content of a report, in addition to the records of the runs."""
-
-    sentences: int = 3
-    """The number of validation sentences whose translations are shown over the training."""
-    data: Path | None = None
-    """The data folder of the runs, for the vocabulary overlap; None omits the overlap."""
-
-
-def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, console: Console | None = None) -> None:
+def write_report(runs: Sequence[Path], out: Path, sentences: int = SENTENCES, console: Console | None = None) -> None:
     """Writes the page about these run folders; the console shows the progress. Raises FileError for a folder that holds
-    no run, and InputError if a run used another data folder."""
-    write_atomically(out, report(histories(runs), options, console).encode())
+    no run."""
+    write_atomically(out, report(histories(runs), sentences, console).encode())
 
 
-def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console | None = None) -> str:
-    """Returns the page as HTML. Raises InputError if a run used another data folder."""
+def report(runs: Sequence[RunHistory], sentences: int = SENTENCES, console: Console | None = None) -> str:
+    """Returns the page as HTML, with the translations of the first `sentences` of the validation text."""
     title = ", ".join(run.name for run in runs)
     models = {run.name: _inspection(run) for run in runs}
     parts = (
@@ -71,25 +59,17 @@ def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console 
         _results(runs, models),
         _curves(runs),
         _significance(runs),
-        _translations(runs, options.sentences),
-        _attention(runs, models, options.sentences),
+        _translations(runs, sentences),
+        _attention(runs, models, sentences),
         _sharing(models),
-        _overlap(models, options.data),
         _recipes(runs),
         _records(runs),
     )
-    body = [f"<h1>Training report: {escape(title)}</h1>"]
+    body = list[str]()
     for part in (console or Console(quiet=True)).counted(parts, "writing the report", len(parts), "parts"):
         body += part  # consuming a generator makes its part
-    style, script = ((files("vtrans.apps.analysis") / name).read_text("utf-8") for name in ("report.css", "report.js"))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Training report: {escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        + "\n".join(["<main>", *body, "</main>"])
-        + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
-    )
+    page = PAGE.read_text("utf-8").replace("{{TITLE}}", f"Training report: {escape(title)}")
+    return page.replace("{{BODY}}", "\n".join(body))
 
 
 def _inspection(run: RunHistory) -> Inspection | None:
@@ -296,37 +276,6 @@ def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
             header = ("part", "parameters", "saved", "shared with")
             rows = [(part, count, saved, others) for part, count, _, saved, others, _ in weight_rows(shared)]
             yield table(f"What {name} shares", header, rows)
-
-
-def _overlap(models: Mapping[str, Inspection | None], data: Path | None) -> Iterator[str]:
-    known = [model for model in models.values() if model is not None]
-    if data is None or not known:
-        return
-    overlaps = [training_overlap(data, model.loaded) for model in known]
-    rows = [
-        (f"{row['threshold']}+ times", f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.1%}",
-         f"{row['token_share']:.1%}")
-        for row in overlaps[0]["rows"]
-    ]  # fmt: skip
-    yield "<h2>Overlap of the two sides' subwords</h2>"
-    yield table(
-        "Overlap", ("types seen", "on both sides", "on either side", "overlap", "share of running tokens"), rows
-    )
-
-
-def training_overlap(folder: Path, loaded: LoadedModel) -> Mapping[str, Any]:
-    """Returns the vocabulary overlap from the report of the model's data folder.
-
-    Raises InputError if the model was trained on other data. An averaged model does not record its data, so only the
-    vocabulary is compared.
-    """
-    data = DataFolder.open(folder)
-    if (data.src_vocab.digest, data.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
-        raise InputError(f"`data` must be the model's training data, but {folder} has a different vocabulary.")
-    if loaded.training.get("data", data.digest) != data.digest:
-        raise InputError(f"`data` must be the model's training data, but {folder} holds different sentence pairs.")
-    overlap: Mapping[str, Any] = data.report["overlap"]
-    return overlap
 
 
 def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:

@@ -73,11 +73,12 @@ def overlap_report(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int])
             scripts[script_of(piece)][side][piece] = n
     rows = [{"script": script, **row} for script, sides in scripts.items() for row in overlap(*sides)]
     rows.sort(key=lambda row: (row["threshold"], -row["src_tokens"] - row["tgt_tokens"], row["script"]))
-    return {"definition": OVERLAP_DEFINITION, "rows": list(overlap(src_counts, tgt_counts)), "scripts": rows}
+    whole = list(overlap(src_counts, tgt_counts))
+    return {"definition": OVERLAP_DEFINITION, "rows": whole, "scripts": rows, "advice": tying_advice(whole)}
 
 
 def show_overlap(report: Mapping[str, Any], console: Console) -> None:
-    """Prints an `overlap_report` and advice."""
+    """Prints an `overlap_report`."""
     rows = [*report["rows"], *(row for row in report["scripts"] if row["threshold"] == ADVICE_THRESHOLD)]
     cells = []
     for row in rows:
@@ -87,7 +88,7 @@ def show_overlap(report: Mapping[str, Any], console: Console) -> None:
     header = ("script", "N", "source", "target", "both", "overlap", "source shared", "target shared", "shared")
     console.table("vocabulary overlap", cells, header=header)
     console.info(f"({report['definition']}.)")
-    console.info(tying_advice(report["rows"]))
+    console.info(report["advice"])
 
 
 def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:

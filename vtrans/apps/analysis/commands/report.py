@@ -11,7 +11,6 @@ from vtrans.config import DEFAULT_RUN
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 
-DATA = "Data folder of the runs; adds the overlap of its vocabulary to the page."
 SENTENCES = "Number of validation sentences to follow through the training."
 
 
@@ -19,7 +18,6 @@ def report(
     runs: Annotated[list[Path] | None, argument(f"Run folders.  [default: {DEFAULT_RUN}]", "RUN")] = None,
     out: Annotated[Path, option("HTML file to write.", "FILE", "Output")] = Path("report.html"),
     sentences: Annotated[int, option(SENTENCES, "N", "Content", min=0, max=100)] = 3,
-    data: Annotated[Path | None, option(DATA, "FOLDER", "Content")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write an HTML page with the curves, translations and recipes of runs.
@@ -30,8 +28,8 @@ def report(
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out must be an HTML file, such as report.html, got {out}.")
     check_output(out, [])
-    from vtrans.apps.analysis.report import ReportOptions, write_report
+    from vtrans.apps.analysis.report import write_report
 
     console = Console(quiet=quiet)
-    write_report(runs or [Path(DEFAULT_RUN)], out, ReportOptions(sentences=sentences, data=data), console)
+    write_report(runs or [Path(DEFAULT_RUN)], out, sentences, console)
     console.info(f"{out}: open it in a browser")
