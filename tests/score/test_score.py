@@ -106,10 +106,10 @@ def test_subword_marks_are_refused_in_a_baseline_too() -> None:
 TOKENISED = ["Ein Mann rennt .", "Zwei Hunde spielen .", "Eine Frau liest .", "Die Kinder essen Eis"]
 WARNINGS: list[tuple[Sequence[str], Sequence[Sequence[str]], dict[str, bool | str], list[str]]] = [
     (HYP, [REF_1], {}, []),
-    (TOKENISED[:3] * 4 + TOKENISED[3:], [REF_1[:3] * 4 + REF_1[3:]], {}, ["12 of 13 hypothesis"]),
+    (TOKENISED[:3] * 4 + TOKENISED[3:], [REF_1[:3] * 4 + REF_1[3:]], {}, ["out: 12 of 13 lines"]),
     (TOKENISED, [REF_1], {}, []),  # 3 of 4 are not enough
-    (TOKENISED[:3] * 34 + HYP * 100, [REF_1[:3] * 34 + REF_1 * 100], {}, ["102 of 502 hypothesis"]),
-    (HYP[:3], [TOKENISED[:3]], {}, ["3 of 3 reference"]),
+    (TOKENISED[:3] * 34 + HYP * 100, [REF_1[:3] * 34 + REF_1 * 100], {}, ["out: 102 of 502"]),
+    (HYP[:3], [TOKENISED[:3]], {}, ["ref: 3 of 3"]),
     (["&quot;Ja&quot;", *HYP[1:]], [REF_1], {}, ["Moses"]),
     (["&quot;Ja&quot;", *TOKENISED[:3] * 4], [["Ja", *TOKENISED[:3] * 4]], {"tokenize": "none"}, []),
     ([line.lower() for line in HYP], [REF_1], {}, ["capital"]),
@@ -126,7 +126,9 @@ WARNINGS: list[tuple[Sequence[str], Sequence[Sequence[str]], dict[str, bool | st
 def test_suspicious_data_is_warned_about(
     hyps: list[str], refs: list[list[str]], options: dict[str, object], begins: list[str]
 ) -> None:
-    warnings = data_warnings(hyps, refs, **options)  # type: ignore[arg-type]  # a table of options of several types
+    (reference,) = refs
+    # A table of options of several types.
+    warnings = data_warnings({"out": hyps}, {"ref": reference}, **options)  # type: ignore[arg-type]
     assert len(warnings) == len(begins)
     for sentence, words in zip(warnings, begins, strict=True):
         assert words in sentence
@@ -298,7 +300,7 @@ def test_a_comparison_has_the_tokenizer_of_the_language(
         ("--hyp old.de --hyp a=s1.de,./old.de", r"^error: old\.de is given twice"),
         ("--hyp old.de --hyp short.de", r"short\.de has 3 lines, but ref\.de has 4"),
         ("--hyp a=old.de,empty.de", r"empty\.de has 0 lines"),
-        ("--hyp a=old.de,", "."),
+        ("--hyp a=old.de,", r"--hyp a=old\.de,"),
         ("--hyp a=old.de,s1.de --examples 1", "--examples"),
         ("--hyp old.de --baseline s1.de --src src.en", "--src"),
         ("--hyp old.de --baseline s1.de --src short.de --examples 1", "3"),
@@ -340,4 +342,4 @@ def test_the_tokenizer_fits_the_script(tokenizer: str, language: str, text: str)
 def test_equal_texts_have_a_perfect_score_in_every_script(text: str) -> None:
     lines = [text] * 2
     assert [result.value for result in score(lines, [lines])] == pytest.approx([100, 100])
-    assert data_warnings(["x"], [[text]], tokenize="13a")
+    assert data_warnings({"out": ["x"]}, {"ref": [text]}, tokenize="13a")

@@ -22,12 +22,7 @@ BASELINE = "The system that the others are compared with (paired bootstrap).  [d
 EXAMPLES = "Also print the N lines whose translations differ most in sentence chrF."
 INTERVAL = "± is half the 95% confidence interval of a score, by resampling its lines"
 P_VALUE = "p is about the share of resampled texts where the other system is better, 0.4 or more without a difference"
-SOURCE = "Source text, for the share of lines with digits whose numbers are kept, for COMET, and for --examples."
-COMET = (
-    "Also compute COMET with this model on disk: a folder with hparams.yaml and checkpoints/model.ckpt. It needs the "
-    "extra comet and the tokenizer that the model names; nothing is downloaded. A checkpoint can run code, so use only "
-    "models that you trust."
-)
+SOURCE = "Source text, for the share of lines with digits whose numbers are kept, and for --examples."
 
 
 def score(
@@ -40,7 +35,6 @@ def score(
     baseline: Annotated[Path | None, option(BASELINE, "FILE", "Scoring")] = None,
     examples: Annotated[int, option(EXAMPLES, "N", "Scoring", min=0)] = 0,
     src: Annotated[Path | None, option(SOURCE, "FILE", "Scoring")] = None,
-    comet: Annotated[Path | None, option(COMET, "PATH", "Scoring")] = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -49,13 +43,12 @@ def score(
 
     sacrebleu computes BLEU, chrF and TER. Each score is printed with its signature.
     """
-    from vtrans.score.comet import comet_score
     from vtrans.score.metrics import DEFAULT_METRICS, SAMPLES, compare, data_warnings, differing_lines, numbers_score
     from vtrans.score.metrics import score as run_score
     from vtrans.text.languages import language_of_file
 
     named = _named(([baseline] if baseline else []) + (hyp or [STDIN]))
-    _check(references, named, src, comet, examples)
+    _check(references, named, src, examples)
     console = Console(quiet=quiet)
     refs = [read_all(path, on_bad_utf8, console) for path in references]
     files = [path for paths in named.values() for path in paths]
@@ -68,7 +61,7 @@ def score(
     tables, shown = [], []
     chosen = metrics or DEFAULT_METRICS
     sources = read_all(src, on_bad_utf8, console) if src else []
-    with console.progress("scoring", len(chosen) + bool(comet), "metrics") as counter:
+    with console.progress("scoring", len(chosen), "metrics") as counter:
         labels["done"] = counter.advance
         if len(files) > 1:
             tables = compare(systems, refs, chosen, **settings, **labels)
@@ -80,11 +73,9 @@ def score(
             results = list(run_score(lines, refs, chosen, samples=SAMPLES * confidence, **settings, **labels))
             if src:
                 results.append(numbers_score(sources, lines))
-            if comet:
-                results.append(comet_score(comet, sources, lines, refs))
-    for path, lines in texts.items():
-        for sentence in data_warnings(lines, refs, **settings):
-            console.warn(f"{path}: {sentence}")
+    hypotheses = {str(path): lines for path, lines in texts.items()}
+    for sentence in data_warnings(hypotheses, dict(zip(labels["ref_names"], refs, strict=True)), **settings):
+        console.warn(sentence)
     if tables or confidence:
         console.info(f"{INTERVAL}{f'; {P_VALUE}' if tables else ''}")
     if as_json:
@@ -102,23 +93,21 @@ def _named(values: list[Path]) -> dict[str, list[Path]]:
     for value in values:
         name, equals, files = str(value).partition("=")
         if equals and not value.exists():
+            if not all(files.split(",")):
+                raise InputError(f"--hyp {value} has an empty file name; write NAME=FILE or NAME=FILE,FILE.")
             named.setdefault(name, []).extend(map(Path, files.split(",")))
         else:
             named.setdefault(str(value), []).append(value)
     return named
 
 
-def _check(
-    references: list[Path], named: dict[str, list[Path]], src: Path | None, comet: Path | None, examples: int
-) -> None:
+def _check(references: list[Path], named: dict[str, list[Path]], src: Path | None, examples: int) -> None:
     """Raises InputError if a file is missing or given twice, or if two options exclude each other."""
     files = [path for paths in named.values() for path in paths]
-    if comet and src is None:
-        raise InputError("--comet needs the source text; add --src FILE.")
     if examples and len(named) == 1:
         raise InputError("--examples compares systems; add --baseline FILE or another --hyp FILE.")
-    if len(files) > 1 and (comet or (src and not examples)):
-        raise InputError("--comet and --src (without --examples) score one text; leave them out to compare several.")
+    if len(files) > 1 and src and not examples:
+        raise InputError("--src without --examples scores one text; leave it out to compare several.")
     for number, path in enumerate(files):
         if any(path.resolve() == other.resolve() for other in files[:number]):
             raise InputError(f"{path} is given twice; each system, and each of its seeds, needs a file of its own.")

@@ -1,1 +1,1 @@
-"""Translation metrics: BLEU, chrF, TER, COMET and numbers."""
+"""Translation metrics: BLEU, chrF, TER and numbers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
@@ -30,11 +30,10 @@ from vtrans.text.values import compare as compare_numbers
 
 Systems = Mapping[str, Mapping[str, Sequence[str]]]
 """Translations of one text by system name and file name; each file is from one seed."""
-MetricName = Literal["bleu", "chrf", "chrf++", "ter"]
 MetricOf: TypeAlias = "str | type[CorpusMetric]"
 """One of METRICS, a user-defined class, or the name of one, such as "mine.py:Accuracy"."""
-METRICS: tuple[MetricName, ...] = ("bleu", "chrf", "chrf++", "ter")
-DEFAULT_METRICS: tuple[MetricName, ...] = ("bleu", "chrf")
+METRICS = ("bleu", "chrf", "chrf++", "ter")
+DEFAULT_METRICS = ("bleu", "chrf")
 
 SAMPLES = 1000
 """The default of sacrebleu for the bootstrap."""
@@ -276,50 +275,58 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], tokenize
 
 
 def data_warnings(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
+    hypotheses: Mapping[str, Sequence[str]],
+    references: Mapping[str, Sequence[str]],
     *,
     tokenize: str | None = None,
     lowercase: bool = False,
 ) -> list[str]:
-    """Returns a warning for each property of the data that makes its scores doubtful."""
-    warnings = []
-    written = [line for line in hypotheses if line.strip()]
-    if blank := len(hypotheses) - len(written):
-        expected = sum(1 for line in references[0] if not line.strip())
-        if blank > expected:
-            warnings.append(
-                f"{blank:,} of {len(hypotheses):,} hypothesis lines are blank; in the references, {expected:,} are."
-            )
-    sides = [("hypothesis", written), *(("reference", lines) for lines in references)]
-    for name, lines in [] if tokenize == "none" else sides:  # "none" is for tokenised text
-        # sacrebleu warns from 100 such lines; most lines of a smaller file are as suspicious.
-        dots = sum(line.endswith(" .") for line in lines)
-        if dots >= 100 or (dots >= 3 and dots >= 0.8 * len(lines)):
-            warnings.append(
-                f"{dots:,} of {len(lines):,} {name} lines end in a tokenised full stop (' .'): "
-                "detokenise before scoring, or the scores are not comparable with others."
-            )
-        if moses := sum(bool(_MOSES.search(line)) for line in lines):
-            warnings.append(
-                f"{moses:,} of {len(lines):,} {name} lines contain marks of the Moses tokenizer "
-                "(such as &apos; or @-@): detokenise before scoring."
-            )
-    if not lowercase and written and not any(map(_has_capitals, written)):
-        capitals = sum(map(_has_capitals, references[0]))
-        if capitals > 0.5 * len(references[0]):
-            warnings.append(
-                f"no hypothesis line has a capital letter, but {capitals:,} of {len(references[0]):,} reference lines "
-                "have one; scores that ignore case say so in their signature."
-            )
-    if tokenize == "13a" and (fitting := fitting_tokenizer(references[0])) != "13a":
+    """Returns a warning for each property of the data that makes its scores doubtful. The texts are given by file name,
+    with which a warning begins."""
+    warnings, first = [], next(iter(references.values()))
+    if tokenize == "13a" and (fitting := fitting_tokenizer(first)) != "13a":
         warnings.append(
             "the tokenizer 13a splits the script of the references into a few long words; score with the tokenizer "
             f"{fitting}."
         )
-    if written and len(references) == 1 and list(hypotheses) == list(references[0]):
-        warnings.append("the hypothesis equals the reference in every line.")
+    if tokenize != "none":  # which is for tokenised text
+        for name, lines in {**references, **hypotheses}.items():
+            warnings += [f"{name}: {sentence}" for sentence in _marks_of_tokenizers(lines)]
+    for name, lines in hypotheses.items():
+        warnings += [f"{name}: {sentence}" for sentence in _differences(lines, first, lowercase)]
+        if any(map(str.strip, lines)) and len(references) == 1 and list(lines) == list(first):
+            warnings.append(f"{name}: the hypothesis equals the reference in every line.")
     return warnings
+
+
+def _marks_of_tokenizers(lines: Sequence[str]) -> Iterator[str]:
+    """Yields the warnings about text that was not detokenised."""
+    lines = [line for line in lines if line.strip()]
+    # sacrebleu warns from 100 such lines; most lines of a smaller file are as suspicious.
+    dots = sum(line.endswith(" .") for line in lines)
+    if dots >= 100 or (dots >= 3 and dots >= 0.8 * len(lines)):
+        yield (
+            f"{dots:,} of {len(lines):,} lines end in a tokenised full stop (' .'): detokenise before scoring, or the "
+            "scores are not comparable with others."
+        )
+    if moses := sum(bool(_MOSES.search(line)) for line in lines):
+        yield (
+            f"{moses:,} of {len(lines):,} lines contain marks of the Moses tokenizer (such as &apos; or @-@): "
+            "detokenise before scoring."
+        )
+
+
+def _differences(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> Iterator[str]:
+    """Yields the warnings about blank and lowercase lines that the references do not have."""
+    blank, expected = (sum(not line.strip() for line in lines) for lines in (hypotheses, references))
+    if blank > expected:
+        yield f"{blank:,} of {len(hypotheses):,} hypothesis lines are blank; in the references, {expected:,} are."
+    written, capitals = (sum(map(_has_capitals, lines)) for lines in (hypotheses, references))
+    if not lowercase and not written and capitals > 0.5 * len(references) and blank < len(hypotheses):
+        yield (
+            f"no hypothesis line has a capital letter, but {capitals:,} of {len(references):,} reference lines have "
+            "one; scores that ignore case say so in their signature."
+        )
 
 
 def _has_capitals(line: str) -> bool:
@@ -355,17 +362,11 @@ def _checked_tokenizer(name: str) -> str:
     known = list(BLEU.TOKENIZERS)
     if name not in known:
         raise InputError(f"`tokenize` must be one of {', '.join(known)}, got {name!r}.")
-    if name == "spm":
-        name = "flores101"  # another name for the same tokenizer; sacrebleu deprecates "spm"
     try:
         BLEU(tokenize=name)
-    except (RuntimeError, ImportError) as error:
-        raise InputError(f"the tokenizer {name} cannot be used here: {' '.join(str(error).split())}") from None
-    except OSError as error:
-        raise InputError(
-            f"the tokenizer {name} needs a model, which sacrebleu failed to download: {error}; connect to the network "
-            "once, or use a tokenizer without a model, such as 13a, intl or char."
-        ) from None
+    except (RuntimeError, ImportError, OSError) as error:  # without its package, or its model and a network
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"the tokenizer {name} cannot be used here: {reason}; use 13a, intl or char.") from None
     return name
 
 

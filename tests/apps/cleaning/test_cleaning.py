@@ -1,7 +1,6 @@
 """`vtrans clean` as a whole: what it drops from a text, the folder that it writes, and its command line."""
 
 import json
-import math
 import random
 import shutil
 from collections.abc import Sequence
@@ -10,20 +9,13 @@ from typing import Any
 
 import pytest
 from cli_runner import Run
-from conftest import TRAIN_PAIRS, tiny_train, write_pairs
+from conftest import TRAIN_PAIRS, write_pairs
 from corpora import snapshot
 
 from vtrans.apps.cleaning.clean import clean
 from vtrans.apps.cleaning.clean_options import CleanOptions
-from vtrans.apps.cleaning.commands.clean import scorer_of
-from vtrans.data.options import PrepareOptions
-from vtrans.data.preparation.encode import TextPair
-from vtrans.data.preparation.prepare import prepare
-from vtrans.data.store import DataFolder
-from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError
-from vtrans.translate.loading import load
 
 WORDS = [a + b + c for a in "bdgkm" for b in ("a", "ei", "o", "u") for c in ("l", "n", "rt")]
 TRANSLATIONS = dict(zip(WORDS, reversed([f"{word[::-1]}e" for word in WORDS]), strict=True))
@@ -43,12 +35,12 @@ def toy_text(size: int, seed: int = 1) -> list[tuple[str, str]]:
     return pairs
 
 
-def cleaned(folder: Path, pairs: Sequence[tuple[str, str]], scorer: Any = None, **values: Any) -> dict[str, Any]:
+def cleaned(folder: Path, pairs: Sequence[tuple[str, str]], **values: Any) -> dict[str, Any]:
     """Cleans pairs as the files text.en and text.de of a folder, by default without the rule language."""
     src, tgt = write_pairs(folder, "text", pairs)
     options: dict[str, Any] = {"out": folder / "clean", "without": ("language",), "force": True}
     options |= {"src": src, "tgt": tgt} | values
-    return clean(CleanOptions(**options), Console(quiet=True), scorer)
+    return clean(CleanOptions(**options), Console(quiet=True))
 
 
 def lines_of(path: Path) -> list[str]:
@@ -84,21 +76,6 @@ def test_pairs_that_do_not_translate_each_other_are_found_in_the_text_itself(tmp
         assert len(dropped & long & {*bad}) > least * len(long & {*bad})
     good = {*range(3000)} - {*shuffled} - {*cut}
     assert len(dropped & good) < 0.03 * len(good)
-
-
-def test_two_models_judge_the_pairs(tmp_path: Path) -> None:
-    """Wrong pairs have a higher cross-entropy; a pair that cannot be scored is kept."""
-    pairs = [(f"word {i}", f"Wort {i + 1 if i % 20 == 0 else i}") for i in range(1500)]
-
-    def scorer(pairs: Sequence[TextPair]) -> list[float]:
-        numbers = [[int(line.split()[1]) for line in pair] for pair in pairs]
-        return [float("nan") if i == 60 else i % 7 / 10 + (5 + i % 3 if i != j else 0) for i, j in numbers]
-
-    without = ("language", "numbers", "misaligned", "incomplete")
-    report = cleaned(tmp_path, pairs, scorer, without=without)
-    assert reasons(tmp_path) == {i: "cross-entropy" for i in range(0, 1500, 20) if i != 60}
-    assert "cross-entropy" not in report["unapplied"]
-    assert "cross-entropy" in cleaned(tmp_path, pairs, without=without)["unapplied"]
 
 
 def test_a_language_that_is_not_expected_is_dropped_if_the_languages_are_known(tmp_path: Path) -> None:
@@ -200,31 +177,3 @@ def test_a_text_is_cleaned_and_can_be_prepared(run_cli: Run, tmp_path: Path) -> 
     assert data["train"]["read"] == len(TRAIN_PAIRS)
     done = run_cli("clean", "--src", src, "--tgt", tgt, "--out", folder, "--force", "--json", "--quiet")
     assert json.loads(done.out) == json.loads((folder / "clean.json").read_text(encoding="utf-8"))
-
-
-def test_a_multilingual_model_scores_in_the_languages_of_the_text(run_cli: Run, tmp_path: Path) -> None:
-    english, german = write_pairs(tmp_path, "train", TRAIN_PAIRS)
-    tags, sides = (">>de<<", ">>en<<"), ((english, german), (german, english))
-    prepare(PrepareOptions(*sides, tags=tags, vocab_size=320, out=tmp_path / "both"), Console(quiet=True))
-    both = tiny_train(DataFolder.open(tmp_path / "both"), tmp_path / "run", "train.max_steps=1").last
-    models = ("--forward-model", both, "--backward-model", both)
-    done = run_cli("clean", "--src", english, "--tgt", german, *models, "--out", tmp_path / "clean")
-    assert done.code == 0, done.err
-    text = write_pairs(tmp_path, "text", TRAIN_PAIRS)[0].rename(tmp_path / "unnamed")
-    done = run_cli("clean", "--src", text, "--tgt", german, *models, "--out", tmp_path / "other")
-    assert done.code == 2
-    assert "--src-lang" in done.err
-
-
-def test_the_score_of_a_pair_is_its_dual_conditional_cross_entropy(tiny_run: RunFolder) -> None:
-    """|H(tgt|src) - H(src|tgt)| + the mean of both, per subword (Junczys-Dowmunt 2018, equation 1)."""
-    pairs = [*TRAIN_PAIRS[:3], ("dog " * 5000, "Hund " * 5000)]
-    scores = scorer_of(tiny_run.path, tiny_run.path, None, Console(quiet=True))(pairs)
-    model = load(tiny_run.path, console=Console(quiet=True))
-    for score, (src, tgt) in zip(scores, pairs[:3], strict=False):
-        forward, backward = (
-            next(-t.logprob / len(t.tokens) for t in model.logprob(*some)) for some in (([src], [tgt]), ([tgt], [src]))
-        )
-        assert math.isclose(score, abs(forward - backward) + (forward + backward) / 2, rel_tol=1e-4)
-    assert len(scores) == 4
-    assert scorer_of(tiny_run.path, tiny_run.path, None, Console(quiet=True))([]) == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vtrans.apps.cleaning.alignment import FEWEST_PAIRS, doubts_of, id_of, unsound
+from vtrans.apps.cleaning.alignment import FEWEST_PAIRS, id_of, unsound
 from vtrans.apps.cleaning.clean_options import RULES, CleanOptions
 from vtrans.apps.cleaning.detection import is_known
 from vtrans.apps.cleaning.rules import PACKAGES, Rules, key_of, words_of
@@ -39,24 +39,20 @@ REPORT_FILE, DROPPED_FILE = "clean.json", "dropped.tsv"
 SAMPLE = 10_000  # random pairs that the rules learn from
 SAMPLED = 1000  # characters read of each side
 EXAMPLES = 3  # per reason, in the report
-LEARNED = ("misaligned", "incomplete", "cross-entropy")  # rules that compare pairs with damaged ones
+LEARNED = ("misaligned", "incomplete")  # rules that compare pairs with damaged ones
 _NAMES = tuple(RULES)
 
-Scorer = Callable[[Sequence[TextPair]], list[float]]
-"""Returns the dual conditional cross-entropy of each pair; nan for a pair too long to be scored."""
 
-
-def clean(options: CleanOptions, console: Console, scorer: Scorer | None = None) -> dict[str, Any]:
+def clean(options: CleanOptions, console: Console) -> dict[str, Any]:
     """Writes the kept pairs, the dropped pairs and the report to the folder `options.out`, and returns the report.
 
-    Without `scorer` the rule cross-entropy is not applied. Raises InputError or FileError if inputs, options or folder
-    are at fault; the folder is then unchanged.
+    Raises InputError or FileError if inputs, options or folder are at fault; the folder is then unchanged.
     """
     options = options.checked()
     corpus, out = Corpus((options.src,), (options.tgt,), options.on_bad_utf8), Path(options.out)
     names = (Path(options.src).name, Path(options.tgt).name)
     _check_folder(out, corpus.files[0], names, options.force)
-    unapplied = _inapplicable(options, scorer)
+    unapplied = _inapplicable(options)
     ours = (REPORT_FILE, DROPPED_FILE, *names)
     with named_os_errors(out), staging_folder(out, ours) as staging:
         inputs = corpus.hashed(console)[0]
@@ -65,7 +61,7 @@ def clean(options: CleanOptions, console: Console, scorer: Scorer | None = None)
         sample = sampled(usable, survey.usable, SAMPLE, options.seed)
         rules = Rules(options, unapplied, [(src[:SAMPLED], tgt[:SAMPLED]) for src, tgt in sample])
         work = _Work(corpus, rules, staging, survey.pairs, options.seed, console)
-        unapplied |= work.drop([rule for rule in RULES if rule not in (*options.without, *unapplied)], scorer)
+        unapplied |= work.drop([rule for rule in RULES if rule not in (*options.without, *unapplied)])
         report = {
             "format": FORMAT,
             "revision": REVISION,
@@ -118,7 +114,7 @@ def _check_folder(out: Path, inputs: Sequence[Path], names: tuple[str, str], for
         )
 
 
-def _inapplicable(options: CleanOptions, scorer: Scorer | None) -> dict[str, str]:
+def _inapplicable(options: CleanOptions) -> dict[str, str]:
     """Returns the reason for each wanted rule that cannot be applied."""
     reasons = {
         rule: f"{package} is not installed; install it with {install_command('clean')}"
@@ -130,8 +126,6 @@ def _inapplicable(options: CleanOptions, scorer: Scorer | None) -> dict[str, str
         reasons["language"] = "the languages are unknown; `src_lang` and `tgt_lang` say them"
     elif "language" not in reasons and (unknown := [code for code in languages if not is_known(code)]):
         reasons["language"] = f"py3langid does not know {' and '.join(unknown)}"
-    if not scorer:
-        reasons["cross-entropy"] = "no models are given"
     return {rule: why for rule, why in reasons.items() if rule not in options.without}
 
 
@@ -150,7 +144,7 @@ class _Work:
     def left(self) -> Ints:
         return np.flatnonzero(self.reasons == 0)
 
-    def drop(self, applied: Sequence[str], scorer: Scorer | None) -> dict[str, str]:
+    def drop(self, applied: Sequence[str]) -> dict[str, str]:
         """Applies rules. Returns why some cannot be applied to this text."""
         self._apply_rules()
         if "duplicate" in applied:
@@ -161,13 +155,11 @@ class _Work:
         learned = [rule for rule in LEARNED if rule in applied]
         if len(left := self.left) < FEWEST_PAIRS:
             return dict.fromkeys(learned, f"it needs {FEWEST_PAIRS:,} pairs, and {len(left):,} are left")
-        if {"misaligned", "incomplete"} & {*learned}:
+        if learned:
             store = unfinished(self.folder / "words", self.words)
             for rule, numbers in unsound(store, left, self.seed, self.folder, self.console):
                 if rule in learned:
                     self._drop(rule, numbers)
-        if scorer and "cross-entropy" in learned:
-            self._drop_unlikely(scorer)
         return {}
 
     def _drop(self, rule: str, numbers: Ints) -> None:
@@ -206,20 +198,6 @@ class _Work:
             for number, pair in enumerate(batch, first)
             if not self.reasons[number]
         ]
-
-    def _drop_unlikely(self, scorer: Scorer) -> None:
-        """Drops the pairs that two models find as unlikely as pairs with shuffled targets."""
-        left, scores, shuffled = self.left, list[float](), list[float]()
-        every = -(-len(left) // SAMPLE)
-        for first, batch in self._batches("scoring the pairs"):
-            pairs = self._left(first, batch)
-            scores += scorer(pairs)
-            some = pairs[::every]
-            shuffled += scorer([(src, tgt) for (src, _), (_, tgt) in zip(some, [*some[1:], *some[:1]], strict=True)])
-        scores_P1, shuffled_P1 = (np.array(values)[:, None] for values in (scores, shuffled))
-        known = np.flatnonzero(~np.isnan(scores_P1[:, 0]))
-        doubtful = doubts_of(scores_P1[known[::every]], shuffled_P1[~np.isnan(shuffled_P1[:, 0])])
-        self._drop("cross-entropy", left[known[doubtful(scores_P1[known])]])
 
     def write(self, names: tuple[str, str]) -> dict[str, Any]:
         """Writes the pairs to the folder. Returns the counts and examples of the report."""

@@ -26,7 +26,6 @@ RULES = {
     "duplicate": "the words of the pair have occurred before",
     "misaligned": "the target is unlikely to translate the source",
     "incomplete": "a part of one side is unlikely to have a translation",
-    "cross-entropy": "two models find the pair unlikely, or disagree",
 }
 """The rules that can drop a pair, in the order in which they are tried."""
 OPTIONAL = tuple(rule for rule in RULES if rule != "empty")
