@@ -143,7 +143,7 @@ def test_the_metric_is_resampled_and_compared(tmp_path: Path, run_cli: Run) -> N
     assert "code:" in result.signature
     systems = {"a": {"a": references}, "b": {"b1": hypotheses, "b2": references}}
     ((_, compared),) = compare(systems, [references], ["more.py:WordsFound"])
-    assert (compared.value, compared.baseline_value) == (75.0, 100.0)
+    assert (compared.value, compared.difference) == (75.0, -25.0)
     (tmp_path / "ref").write_text("a b\n")
     done = run_cli("score", "ref", "--metric", "more.py:WordsFound", stdin=b"a c\n")
     assert done.out.startswith(b"WordsFound|")

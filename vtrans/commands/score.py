@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from statistics import stdev
 from typing import Annotated, Any
@@ -65,7 +66,7 @@ def score(
         labels["done"] = counter.advance
         if len(files) > 1:
             tables = compare(systems, refs, chosen, **settings, **labels)
-            results = [row for rows in tables for row in rows[1:] or rows]
+            results = [row for rows in tables for row in rows]
             if examples:
                 shown = differing_lines(systems, refs, sources, lowercase)[:examples]
         else:
@@ -79,7 +80,7 @@ def score(
     if tables or confidence:
         console.info(f"{INTERVAL}{f'; {P_VALUE}' if tables else ''}")
     if as_json:
-        print_json([result.as_dict() for result in results] + shown)
+        print_json([asdict(result) for result in results] + shown)
     elif tables:
         _print_tables(tables, shown)
     else:
@@ -126,7 +127,7 @@ def _print_tables(tables: list[Any], examples: list[dict[str, Any]]) -> None:
             spread = f"{stdev(row.seeds):.2f}" if len(row.seeds) > 1 else ""
             lines.append([row.system, f"{row.value:.2f}", f"{row.ci:.2f}", len(row.seeds), spread])
             if row is not first:
-                lines[-1] += [f"{row.value - row.baseline_value:+.2f}", f"{row.p_value:.4f}"]
+                lines[-1] += [f"{row.difference:+.2f}", f"{row.p_value:.4f}"]
         header = ("system", first.name, "±", "seeds", "sd", "difference", "p")
         console.table(f"{first.name}|{first.signature}", lines, header=header)
     for each in examples:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
@@ -98,19 +98,15 @@ class Score:
     mean: float | None = None
     ci: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Comparison:
-    """The values of a metric for a system and a baseline, and their paired bootstrap test (Koehn 2004).
+    """The value of a metric for a system, and its paired bootstrap test (Koehn 2004) against a baseline.
 
-    `value` is the mean over `seeds`. `mean` and `ci` are as in `Score`; a sample contains the same lines of every seed.
-    `p_value` is sacrebleu's: (c + 1) / (n + 1), where in c of n samples the absolute difference exceeds its mean by
-    more than the observed difference. It is one-sided: about the share of samples in which the other system is better,
-    or about 0.42 without a difference.
+    `value` is the mean over `seeds`, and `difference` is `value` minus the baseline's. `mean` and `ci` are as in
+    `Score`; a sample contains the same lines of every seed. `p_value` is sacrebleu's: (c + 1) / (n + 1), where in c of
+    n samples the absolute difference exceeds its mean by more than the observed difference. It is one-sided: about the
+    share of samples in which the other system is better, or about 0.42 without a difference.
     """
 
     system: str
@@ -119,26 +115,9 @@ class Comparison:
     mean: float
     ci: float
     seeds: Sequence[float]
-    baseline_value: float
-    baseline_mean: float
-    baseline_ci: float
-    baseline_seeds: Sequence[float]
+    difference: float
     p_value: float
     signature: str
-
-    @property
-    def text(self) -> str:
-        """The comparison in one line, which contains the signature."""
-        return (
-            f"{self.name}|{self.signature} = {self.value:.2f} (μ = {self.mean:.2f} ± {self.ci:.2f}), "
-            f"baseline {self.baseline_value:.2f} (μ = {self.baseline_mean:.2f} ± {self.baseline_ci:.2f}), "
-            f"difference {self.value - self.baseline_value:+.2f}, p = {self.p_value:.4f} "
-            f"({'' if self.p_value < SIGNIFICANT else 'not '}significant at {SIGNIFICANT})"
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the fields and `text`, for JSON."""
-        return {**asdict(self), "text": self.text}
 
 
 def fitting_tokenizer(references: Sequence[str], language: str = "") -> str:
@@ -425,13 +404,12 @@ def _average_seeds(metric: Metric) -> list[list[float]]:
 def _comparisons(
     systems: Systems, name: str, results: Sequence[Any], values: list[list[float]], signature: str
 ) -> list[Comparison]:
-    compared: list[Comparison] = []
-    baseline = None
+    compared = list[Comparison]()
     for system, result, seeds in zip(systems, results, values, strict=True):
         figures = (fmean(seeds), float(result.mean), float(result.ci), seeds)
-        baseline = baseline or figures
+        difference = figures[0] - fmean(values[0])
         # sacrebleu counts the samples whose difference exceeds the observed one. For two equal systems both are 0, so
         # it reports p = 1 / (samples + 1).
-        p_value = 1.0 if figures == baseline else float(result.p_value)
-        compared.append(Comparison(system, name, *figures, *baseline, p_value, signature))
+        p_value = 1.0 if seeds == values[0] else float(result.p_value)
+        compared.append(Comparison(system, name, *figures, difference, p_value, signature))
     return compared

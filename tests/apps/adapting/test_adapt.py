@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import vtrans
 from vtrans.apps.adapting import adapt as module
-from vtrans.apps.adapting.adapt import HELD_OUT, SEED, AdaptOptions, OldText, adapt
+from vtrans.apps.adapting.adapt import HELD_OUT, SEED, AdaptOptions, OldText, adapt, divided
 from vtrans.apps.adapting.commands.adapt import KEPT
-from vtrans.apps.adapting.parts import divided
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder

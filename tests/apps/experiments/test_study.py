@@ -14,8 +14,17 @@ from conftest import TINY, TRAIN_PAIRS, VALID_PAIRS, write_pairs
 from vtrans import cli
 from vtrans.apps.experiments import measure
 from vtrans.apps.experiments.experiment_files import TextFiles
-from vtrans.apps.experiments.study import Budget, Row, compared, load_study, prepared, recipes_of, run_study
-from vtrans.apps.experiments.table import Found, table
+from vtrans.apps.experiments.study import (
+    Budget,
+    Found,
+    Row,
+    compared,
+    load_study,
+    prepared,
+    recipes_of,
+    run_study,
+    table,
+)
 from vtrans.apps.experiments.work import CommandError, Run
 from vtrans.config import resolve_tie
 from vtrans.model.network import Transformer, count_parameters

@@ -12,12 +12,12 @@ import hashlib
 import json
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from vtrans.apps.adapting.parts import Pairs, divided
 from vtrans.config.threads import set_threads
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
@@ -38,6 +38,7 @@ from vtrans.training.trainer import train
 from vtrans.translate.loading import load
 from vtrans.translate.translator import Translator
 
+Pairs = list[tuple[str, str]]
 Kept = Literal["adapted", "mean", "given"]
 FEWEST_PAIRS = 500
 HELD_OUT = {"test": (0.1, 1000), "valid": (0.05, 300)}  # share of the pairs, and maximum number
@@ -121,6 +122,24 @@ def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Con
         shutil.copyfile(chosen, path)
     counts = {name: len(part) for name, part in parts.items()}
     return Adapted(kept, file, {kind: (before[kind], after[kind]) for kind in before}, counts, work.metric(parts))
+
+
+def divided(pairs: Iterable[tuple[str, str]], held_out: Mapping[str, tuple[float, int]], seed: int) -> dict[str, Pairs]:
+    """Returns the distinct pairs with text on both sides, divided at random into `train` and the parts in `held_out`.
+
+    `held_out` gives each part's share of the sources and its maximum number. All pairs of a source are in one part; a
+    held-out source has only its first translation.
+    """
+    grouped: dict[str, Pairs] = {}
+    for pair in dict.fromkeys(pairs):
+        if all(side.strip() for side in pair):
+            grouped.setdefault(pair[0], []).append(pair)
+    groups = list(grouped.values())
+    random.Random(seed).shuffle(groups)
+    left, parts = iter(groups), dict[str, Pairs]()
+    for part, (share, most) in held_out.items():
+        parts[part] = [group[0] for group in islice(left, min(int(share * len(groups)), most))]
+    return {"train": [pair for group in left for pair in group], **parts}
 
 
 class _Adaptation:

@@ -177,9 +177,8 @@ def _significance(runs: Sequence[RunHistory]) -> Iterator[str]:
             comparisons = compare(systems, [references])
         except InputError:  # subword marks in the text of an untrained model
             continue
-        for _, each in comparisons:
-            difference = f"{each.value - each.baseline_value:+.2f}"
-            values = (f"{each.baseline_value:.2f}", f"{each.value:.2f}", difference, f"{each.p_value:.4f}")
+        for baseline, each in comparisons:
+            values = (f"{baseline.value:.2f}", f"{each.value:.2f}", f"{each.difference:+.2f}", f"{each.p_value:.4f}")
             rows.append((first.name, second.name, each.name, *values))
     if rows:
         yield "<h2>Differences between the runs</h2>"

@@ -1,9 +1,9 @@
 """The files of studies and chains: TOML files, whose sections are dataclasses and whose keys are their fields, recipes,
-and folders of text."""
+folders of text, and tables in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -135,6 +135,12 @@ class TextFiles:
     def options(self) -> list[str]:
         """The options of `prepare-bpe` that name the training and validation sets."""
         return pair_options((self.pairs[name] for name in self.train), self.pairs[self.valid])
+
+
+def markdown_table(head: Sequence[str], texts: int, rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table in Markdown. The first `texts` columns contain text, the others numbers."""
+    lines = [head, ["---"] * texts + ["---:"] * (len(head) - texts), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def pair_options(train: Iterable[Pair], valid: Pair) -> list[str]:

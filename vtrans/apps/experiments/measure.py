@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def measured(model: Path, src: Path, ref: Path) -> dict[str, Any]:
         "bytes": inspection.bytes()["file"],
         "sentences_a_second": len(lines) / seconds,
         "singles_a_second": len(singles) / (translator.counts.seconds - seconds),
-        "scores": [result.as_dict() for result in score(translations, [list(lines_in(ref))], DEFAULT_METRICS)],
+        "scores": [asdict(result) for result in score(translations, [list(lines_in(ref))], DEFAULT_METRICS)],
         "search": {"beam": translator.search.beam, "alpha": translator.search.alpha, "engine": translator.engine.name},
         "host": f"{_processor()}, torch {torch.__version__}, vtrans {vtrans.__version__}",
         "translations": translations,

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.apps.experiments.chain import Chain, Model, Student, Teachers, load_chain
-from vtrans.apps.experiments.experiment_files import Pair, TextFiles, pair_options, write_recipe
-from vtrans.apps.experiments.table import markdown_table
+from vtrans.apps.experiments.experiment_files import Pair, TextFiles, markdown_table, pair_options, write_recipe
 from vtrans.apps.experiments.work import INTO, Run, Stage, Work, averaged, run, training
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError

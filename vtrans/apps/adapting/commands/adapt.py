@@ -20,8 +20,7 @@ from vtrans.text.languages import Languages
 from vtrans.text.lines import OnBadUtf8
 
 if TYPE_CHECKING:
-    from vtrans.apps.adapting.adapt import Adapted
-    from vtrans.apps.adapting.parts import Pairs
+    from vtrans.apps.adapting.adapt import Adapted, Pairs
 
 PAIRS = (
     "Document with translations (PO, XLIFF, TMX, Xcode or Qt), or a folder of them, whose translated entries are the "
