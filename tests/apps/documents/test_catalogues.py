@@ -1,12 +1,9 @@
-"""Catalogues of Xcode and Qt, which have a translation beside its source: what is filled and how, and what stays."""
-
-import json
-from typing import Any
+"""Catalogues of Qt, which have a translation beside its source: what is filled and how, and what stays."""
 
 import pytest
 from catalogues import Translate, filled, loud, reverse
 
-from vtrans.apps.documents.document import FilledDocument, Filling, Lines, Translated
+from vtrans.apps.documents.document import Filling
 from vtrans.apps.documents.files import open_file
 from vtrans.apps.documents.memory import Remembered
 from vtrans.apps.documents.pairs import PairCollector
@@ -18,22 +15,6 @@ QT = (
     "<context>\n    <name>Main &lt;a b&gt;</name>\n%s</context>\n</TS>\n"
 )
 UNFINISHED = '<translation type="unfinished">'
-
-
-def unit(value: str, state: str = "translated") -> dict[str, Any]:
-    return {"stringUnit": {"state": state, "value": value}}
-
-
-def forms(one: str, other: str, state: str = "translated") -> dict[str, Any]:
-    return {"variations": {"plural": {"one": unit(one, state), "other": unit(other, state)}}}
-
-
-def xcode(strings: object, *, indent: int | None = 2) -> str:
-    """Returns a catalogue as Xcode writes it, or in one line."""
-    catalogue = {"sourceLanguage": "en", "strings": strings, "version": "1.0"}
-    separators = (",", " : ") if indent else (",", ":")
-    dumped = json.dumps(catalogue, indent=indent, separators=separators, ensure_ascii=False)
-    return dumped.replace("{}", "{\n\n    }") if indent else dumped
 
 
 def message(source: str, translation: str, attributes: str = "") -> str:
@@ -50,39 +31,6 @@ def numerus(*texts: str, unfinished: bool = True) -> str:
 
 def made(name: str, content: str, translate: Translate = reverse, *, overwrite: bool = False) -> str:
     return filled(name, content.encode(), translate, overwrite=overwrite).decode()
-
-
-@pytest.mark.parametrize("indent", [2, None])
-def test_an_entry_without_the_language_gets_it_in_its_place(indent: int | None) -> None:
-    review = "needs_review"
-    before: dict[str, Any] = {
-        "%@ has a dog": {},
-        "a b": {"comment": "c d", "extractionState": "manual", "shouldTranslate": True},
-        "key": {"localizations": {"ar": unit("x"), "en": unit("Two dogs"), "fr": unit("x")}},
-        "n": {"localizations": {"en": forms("%lld dog", "%lld dogs")}},
-        "old": {"localizations": {"de": unit("old", "new")}},
-    }
-    after: dict[str, Any] = json.loads(json.dumps(before))
-    after["%@ has a dog"] = {"localizations": {"de": unit("dog a has %@", review)}}
-    localizations = {"localizations": {"de": unit("b a", review)}}
-    after["a b"] = {"comment": "c d", "extractionState": "manual", **localizations, "shouldTranslate": True}
-    arabic, *others = before["key"]["localizations"].items()
-    after["key"]["localizations"] = dict([arabic, ("de", unit("dogs Two", review)), *others])
-    after["n"]["localizations"] = {"de": forms("dog %lld", "dogs %lld", review), "en": forms("%lld dog", "%lld dogs")}
-    after["old"]["localizations"]["de"] = unit("old", review)
-    translated = made("Localizable.xcstrings", xcode(before, indent=indent))
-    assert translated == xcode(after, indent=indent)
-    assert made("a.xcstrings", translated) == translated
-
-
-def test_what_would_have_other_placeholders_stays_and_is_counted() -> None:
-    entries: dict[str, dict[str, str]] = {"b \\ud83d": {}, "the %@ here": {}}
-    content = xcode(entries).replace("\\\\ud83d", "\\ud83d")
-    (text,) = open_file("a.xcstrings", content.encode(), 10_000, Filling("de")).texts
-    document = open_file("a.xcstrings", content.encode(), 10_000, Filling("de")).read(text, "en")
-    assert isinstance(document, FilledDocument)
-    assert document.joined([Translated("hier")]) == content
-    assert document.left == 2
 
 
 @pytest.mark.parametrize(
@@ -119,56 +67,29 @@ def test_the_forms_of_qt_translate_one_thing_and_several() -> None:
     assert made("a.ts", filled_form) == filled_form
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        (
-            "a.xcstrings",
-            xcode(
-                {
-                    "a dog": {"localizations": {"de": unit("ein Hund")}},
-                    "n": {"localizations": {"en": forms("%d cat", "%d cats"), "de": forms("%d Katze", "%d Katzen")}},
-                    "a bird": {"localizations": {"de": unit("ein Vogel", "needs_review")}},
-                    "a cow": {},
-                }
-            ),
-            {"taken": 3, "unchecked": 1, "untranslated": 1},
-        ),
-        (
-            "a.ts",
-            QT % (
-                message("a dog", "<translation>ein Hund</translation>")
-                + message("%n cat(s)", numerus("%n Katze", "%n Katzen", unfinished=False), ' numerus="yes"')
-                + message("a bird", f"{UNFINISHED}ein Vogel</translation>")
-                + message("a cow", f"{UNFINISHED}</translation>")
-            ),
-            {"taken": 3, "unchecked": 1, "untranslated": 1},
-        ),
-    ],
-)  # fmt: skip
-def test_checked_translations_are_pairs_and_a_memory(name: str, content: str, expected: dict[str, int]) -> None:
+def test_checked_translations_are_pairs_and_a_memory() -> None:
+    content = QT % (
+        message("a dog", "<translation>ein Hund</translation>")
+        + message("%n cat(s)", numerus("%n Katze", "%n Katzen", unfinished=False), ' numerus="yes"')
+        + message("a bird", f"{UNFINISHED}ein Vogel</translation>")
+        + message("a cow", f"{UNFINISHED}</translation>")
+    )
     memory, collector = Remembered(), PairCollector(Languages("", ""))
     for corpus in (collector, PairCollector(Languages("", ""), memory)):
-        corpus.add(name, content.encode(), 100_000)
-    assert {reason: n for reason, n in collector.counts[name].items() if n} == expected
+        corpus.add("a.ts", content.encode(), 100_000)
+    counts = {reason: n for reason, n in collector.counts["a.ts"].items() if n}
+    assert counts == {"taken": 3, "unchecked": 1, "untranslated": 1}
     assert list(collector.pairs) == [("a dog", "ein Hund"), ("A1 cat", "A1 Katze"), ("A1 cats", "A1 Katzen")]
     assert collector.languages.src == "en"
-    new = xcode({"a dog": {}}) if name == "a.xcstrings" else QT % message("a dog", f"{UNFINISHED}</translation>")
-    opened = open_file(name, new.encode(), 10_000, Filling("de"))
-    document = opened.read(opened.texts[0], "en")
-    assert Lines([document], memory).filled == 1
-    done = unit("ein Hund") if name == "a.xcstrings" else "<translation>ein Hund</translation>"
-    old = xcode({"a dog": {"localizations": {"de": done}}})
-    assert document.joined([]) == (old if name == "a.xcstrings" else QT % message("a dog", str(done)))
+    new = QT % message("a dog", f"{UNFINISHED}</translation>")
+    made = filled("a.ts", new.encode(), memory=memory).decode()
+    assert made == QT % message("a dog", "<translation>ein Hund</translation>")
 
 
-def test_files_in_other_languages_are_refused() -> None:
-    for name, content in (("a.ts", QT % ""), ("a.xcstrings", xcode({}))):
-        with pytest.raises(DocumentError, match="en"):
-            open_file(name, content.encode(), 10_000, Filling("en", source="de"))
-        assert open_file(name, content.encode(), 10_000, Filling("de", source="en"))
-    with pytest.raises(DocumentError, match="target language"):
-        filled("a.xcstrings", xcode({}).encode(), tgt="")
+def test_a_file_in_another_language_is_refused() -> None:
+    with pytest.raises(DocumentError, match="en"):
+        open_file("a.ts", (QT % "").encode(), 10_000, Filling("en", source="de"))
+    assert open_file("a.ts", (QT % "").encode(), 10_000, Filling("de", source="en"))
 
 
 XLIFF = '<xliff version="1.2"><file><body><trans-unit id="1"><source>A dog</source></trans-unit></body></file></xliff>'
@@ -181,7 +102,6 @@ EMPTY = {
     "b.xlf": XLIFF_2,
     "a.ts": QT % message("A dog", f"{UNFINISHED}</translation>"),
     "b.ts": QT % message("A dog", numerus("", "")),
-    "a.xcstrings": xcode({"A dog": {}}),
 }
 
 

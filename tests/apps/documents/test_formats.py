@@ -155,7 +155,7 @@ OFFICE_FILES = {
     ".epub": zipped(a_xhtml="<a/>"),
 }
 NO_XML = {".txt", ".html", ".htm", ".srt", ".vtt", ".po", ".pot", ".md", ".markdown", ".mdx", ".json", ".arb",
-          ".strings", ".properties", ".xcstrings", ".csv", ".tsv"}  # fmt: skip
+          ".strings", ".properties", ".csv", ".tsv"}  # fmt: skip
 
 
 @pytest.mark.parametrize("ending", XML)

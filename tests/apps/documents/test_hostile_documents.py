@@ -57,7 +57,6 @@ BROKEN_XML = {
     "another root": "<a><TS/></a>",
     "no XML": "x",
 }
-XCODE = '{"sourceLanguage": "en", "strings": %s}'
 BROKEN = {
     "a deep array": ("a.json", b"[" * 100_000),
     "a deep object": ("a.json", b'{"a":' * 300 + b"1" + b"}" * 300),
@@ -77,12 +76,6 @@ BROKEN = {
     "a property list": ("a.strings", b'<?xml version="1.0"?><plist/>'),
     "TypeScript": ("a.ts", b"export const a: string = 'b c';\n"),
     "a video": ("a.ts", b"G@\x11\x10\x00B\xf0%\x00\x01" * 100),
-    "no catalogue": ("a.xcstrings", b'{"a": "b"}'),
-    "no object": ("a.xcstrings", b"[]"),
-    "entries that are texts": ("a.xcstrings", (XCODE % '{"a": "b"}').encode()),
-    "localizations in an array": ("a.xcstrings", (XCODE % '{"a": {"localizations": []}}').encode()),
-    "a huge number": ("a.xcstrings", (XCODE % f'{{"a": {{"b": {"9" * 5000}}}}}').encode()),
-    "deep entries": ("a.xcstrings", (XCODE % ('{"a":' * 300 + "1" + "}" * 300)).encode()),
     "no source": ("a.xlf", b"<xliff><trans-unit/></xliff>"),
     **{f"{name} in {end}": (f"a.{end}", xml.encode()) for name, xml in BROKEN_XML.items() for end in ("xlf", "ts")},
 }

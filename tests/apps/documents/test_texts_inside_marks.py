@@ -82,18 +82,3 @@ def test_only_messages_of_a_browser_extension_are_translated() -> None:
     made = json.loads(filled("messages.json", json.dumps({"x": entry}).encode(), reverse))
     assert made == {"x": {**entry, "message": "b $NAME$ a"}}
     assert json.loads(filled("a.json", b'{"x": {"message": "a b"}, "y": "c d"}', reverse))["y"] == "d c"
-
-
-def test_substitutions_of_xcode_are_translated() -> None:
-    forms = {"plural": {"other": {"stringUnit": {"state": "translated", "value": "%arg dogs"}}}}
-    unit = {
-        "stringUnit": {"state": "translated", "value": "%#@dogs@ here"},
-        "substitutions": {"dogs": {"variations": forms}},
-    }
-    catalogue = {"sourceLanguage": "en", "strings": {"x": {"localizations": {"en": unit}}}, "version": "1.0"}
-    made = json.loads(filled("a.xcstrings", json.dumps(catalogue).encode(), reverse))["strings"]["x"]["localizations"][
-        "de"
-    ]
-    assert made["stringUnit"]["value"] == "here %#@dogs@"
-    dogs = made["substitutions"]["dogs"]["variations"]["plural"]["other"]["stringUnit"]
-    assert dogs == {"state": "needs_review", "value": "dogs %arg"}

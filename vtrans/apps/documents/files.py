@@ -23,7 +23,6 @@ from vtrans.apps.documents.formats.app_strings.key_values import (
 )
 from vtrans.apps.documents.formats.app_strings.qt import ts_document, ts_encoding, ts_languages
 from vtrans.apps.documents.formats.app_strings.resx import resx_document
-from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_document, xcstrings_languages
 from vtrans.apps.documents.formats.flow import text_document
 from vtrans.apps.documents.formats.html import escape, html_document, html_encoding
 from vtrans.apps.documents.formats.markdown import markdown_document
@@ -250,6 +249,5 @@ FORMATS: dict[str, Open] = {
     ".strings": _text(strings_document, strings_encoding),
     ".properties": _text(properties_document, properties_encoding),
     ".resx": _text(resx_document, encoding, "xml"),
-    ".xcstrings": _text(xcstrings_document, named=lambda text: [(xcstrings_languages(text)[0], "")]),
     ".ts": _text(ts_document, ts_encoding, "xml", named=lambda text: [ts_languages(text)]),
 }
