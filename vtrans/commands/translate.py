@@ -79,7 +79,7 @@ class Reading:
     )
     memory: Path | None = path(
         None,
-        "Memory of translations to reuse: a file of `vtrans serve --memory`, a document (PO, XLIFF, TMX or Qt), "
+        "Memory of translations to reuse: a file of `vtrans serve --memory`, a document (PO, XLIFF or TMX), "
         "or a folder of documents. A model that has learned it from `prepare-bpe --fuzzy` also uses similar ones.",
         metavar="FILE|FOLDER",
     )

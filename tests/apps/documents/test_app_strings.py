@@ -13,7 +13,7 @@ from hypothesis import given
 
 from vtrans.apps.documents.document import FilledDocument, Filling, Translated
 from vtrans.apps.documents.files import open_file
-from vtrans.apps.documents.formats.app_strings.android import android_document
+from vtrans.apps.documents.formats.app_strings.xml_files import android_document
 
 ANDROID = (
     '<?xml version="1.0" encoding="utf-8"?>\n<!-- ü one two -->\n'
@@ -195,7 +195,6 @@ FILES = {
     "a.po": 'msgid "%s"\nmsgstr ""\n',
     "a.strings": '"a" = "%s";',
     "a.xml": '<resources><string name="a">%s</string></resources>',
-    "a.ts": "<TS><context><message><source>%s</source><translation/></message></context></TS>",
     "a.xlf": "<xliff><trans-unit><source>%s</source></trans-unit></xliff>",
 }
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import hypothesis.strategies as st
 import pytest
-from catalogues import filled
+from catalogues import filled, loud
 from hypothesis import given
 
 from vtrans.apps.documents.document import Translated
@@ -251,19 +251,7 @@ XLIFF_2 = """<?xml version="1.0"?>
 <unit id="2"><segment><source>Two dogs</source></segment></unit>
 </file></xliff>
 """
-QT = """<?xml version="1.0" encoding="utf-8"?>
-<!DOCTYPE TS>
-<TS version="2.1" language="de" sourcelanguage="en">
-<context><name>A</name>
-<message><source>A dog</source><translation type="unfinished"></translation></message>
-<message><source>Two dogs</source><comment>x</comment><translation type="unfinished"></translation></message>
-</context>
-<context><name>B</name>
-<message><source>A dog</source><translation type="unfinished"></translation></message>
-</context>
-</TS>
-"""
-CATALOGUES = {"a.pot": TEMPLATE, "a.xlf": XLIFF, "b.xlf": XLIFF_2, "a.ts": QT}
+CATALOGUES = {"a.pot": TEMPLATE, "a.xlf": XLIFF, "b.xlf": XLIFF_2}
 
 
 @pytest.mark.parametrize("name", CATALOGUES)
@@ -275,6 +263,8 @@ def test_changed_and_empty_entries_of_catalogues_are_translated(name: str) -> No
     assert changed.count("newer") == 1
     emptied = completed(name, first.replace("new A dog", "", 1), source, mark="newer")
     assert emptied.count("newer") == 1
+    assert filled(name, first.encode(), loud).decode() == first
+    assert filled(name, first.encode(), loud, overwrite=True) == filled(name, source.encode(), loud)
 
 
 def test_an_existing_po_file_keeps_its_header_forms_flags_and_obsolete_entries() -> None:

@@ -140,7 +140,6 @@ def test_the_elements_of_an_office_file_are_bounded() -> None:
 
 XML = {
     ".xml": '<resources><string name="a">A dog</string></resources>',
-    ".ts": "<TS><context><message><source>A dog</source><translation/></message></context></TS>",
     ".resx": '<root><data name="a"><value>A dog</value></data></root>',
     **dict.fromkeys(
         XLIFF_ENDINGS,

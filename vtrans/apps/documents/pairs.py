@@ -12,7 +12,6 @@ from pathlib import PurePath
 
 from vtrans.apps.documents.document import MarkedDocument, Paired
 from vtrans.apps.documents.files import check_size, decoded
-from vtrans.apps.documents.formats.app_strings.qt import ts_encoding, ts_languages, ts_pairs
 from vtrans.apps.documents.formats.po import charset, po_languages, po_pairs
 from vtrans.apps.documents.formats.tmx import tmx_languages, tmx_pairs
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_languages, xliff_pairs
@@ -36,10 +35,9 @@ _FORMATS: dict[str, tuple[Callable[[bytes], str], Callable[[str], tuple[str, str
     ".po": (charset, po_languages, po_pairs),
     **dict.fromkeys(XLIFF_ENDINGS, (encoding, lambda text: next(iter(xliff_languages(text)), ("", "")), xliff_pairs)),
     ".tmx": (encoding, tmx_languages, tmx_pairs),
-    ".ts": (ts_encoding, ts_languages, ts_pairs),
 }
 """The readers of a document's encoding, its languages and its strings, by the ending of the file name."""
-XML = (*XLIFF_ENDINGS, ".tmx", ".ts")
+XML = (*XLIFF_ENDINGS, ".tmx")
 ENDINGS = tuple(_FORMATS)
 """The endings of the names of documents that have translations."""
 

@@ -1,1 +1,1 @@
-"""Files with the strings of apps: JSON, ARB, Android, iOS, Java, .NET and Qt."""
+"""Files with the strings of apps: JSON, ARB, Android, iOS, Java and .NET."""
