@@ -2,9 +2,10 @@
 
 import hypothesis.strategies as st
 import pytest
-from catalogues import Translate, filled, reverse, rotated, same
+from catalogues import Translate, filled, loud, reverse, rotated, same
 from hypothesis import example, given
 
+from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.formats.markdown import parser
 
 
@@ -87,3 +88,34 @@ def test_the_markup_of_any_file_is_read_as_before(source: str, translate: Transl
         )
 
     assert structure(made) == structure("x " + source)
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("Term\n:   A text\n", "TERM\n:   A TEXT\n"),
+        ("a == b\n", "A == B\n"),
+        ("{{% note %}}\na b\n{{% /note %}}\n", "{{% note %}}\nA B\n{{% /note %}}\n"),
+        ('a {{< ref "x" >}} b\n', 'A {{< ref "x" >}} B\n'),
+        ("import A from 'b'\nimport 'c'\n\nexport const d = {\n  e: 1 }\n\na\n", None),
+        ("import the file\n", "IMPORT THE FILE\n"),
+        ('![a](x.png "b") c\n', '![A](x.png "B") C\n'),
+        ('a [b](x "c") d ![e f](y)\n', 'A [B](x "C") D ![E F](y)\n'),
+        (
+            '---\ntitle: a\nlayout: b\ndescription: "c"\n---\n\nd\n',
+            '---\ntitle: A\nlayout: b\ndescription: "C"\n---\n\nD\n',
+        ),
+        ('+++\ntitle = "a"\n+++\n\nb\n', '+++\ntitle = "A"\n+++\n\nB\n'),
+        ("---\ntitle: 'a'\nsummary: b # c\n---\n", "---\ntitle: 'A'\nsummary: b # c\n---\n"),
+    ],
+)
+def test_texts_of_markdown(text: str, made: str | None) -> None:
+    assert filled("a.md", text.encode(), loud).decode() == (made or text.replace("\na\n", "\nA\n"))
+    assert filled("a.md", text.encode(), same).decode() == text
+
+
+def test_a_title_that_yaml_would_misread_gets_quotation_marks() -> None:
+    def colon(line: str) -> Translated:
+        return Translated("A: b", ())
+
+    assert filled("a.md", b"---\ntitle: a\n---\n", colon) == b'---\ntitle: "A: b"\n---\n'

@@ -5,7 +5,7 @@ from collections import Counter
 
 import hypothesis.strategies as st
 import pytest
-from catalogues import Translate, reverse, same
+from catalogues import Translate, filled, loud, reverse, same
 from hypothesis import example, given
 
 from vtrans.apps.documents.document import Document, Translated
@@ -209,3 +209,33 @@ def test_tags_stay(text: str, tags: Tags, lines: int, result: str) -> None:
 def test_what_is_not_xml_is_refused(text: str) -> None:
     with pytest.raises(DocumentError, match="XML"):
         tagged_document(text, "en", Tags(), "lines")
+
+
+@pytest.mark.parametrize(
+    ("page", "made"),
+    [
+        ('<html lang="en"><p>a', '<html lang="de"><p>A'),
+        ("<HTML class=x xml:lang='en-US' lang=en><p>a", "<HTML class=x xml:lang='de' lang=de><p>A"),
+        ('a <img src="x" alt="a b"> c', 'A <img src="x" alt="A B"> C'),
+        ("<a title='a &quot;b&quot;' href=\"a\">c</a>", "<a title='A &quot;B&quot;' href=\"a\">C</a>"),
+        (
+            '<input placeholder="a" value="b"><p aria-label="c">d',
+            '<input placeholder="A" value="b"><p aria-label="C">D',
+        ),
+        ('<meta name="description" content="a"><meta name="x" content="b">', None),
+        ('<code title="a">b</code><pre>c d</pre>e', '<code title="a">b</code><pre>c d</pre>E'),
+        ('<p data-x=\'alt="a"\' alt="">b', '<p data-x=\'alt="a"\' alt="">B'),
+        ("a.<sup>1</sup> B c.<sup><a href=x>[2]</a></sup> D", "A.<sup>1</sup> B C.<sup><a href=x>[2]</a></sup> D"),
+        ("a\r\n<p>b\n&#187;\u00a0c &copy;", "A\r\n<p>B » C ©"),
+    ],
+)
+def test_attributes_are_text(page: str, made: str | None) -> None:
+    expected = made or page.replace('content="a"', 'content="A"')
+    assert filled("a.html", page.encode(), loud).decode() == expected
+    unchanged = page.replace('"en"', '"de"').replace("=en>", "=de>").replace("'en-US'", "'de'")
+    assert filled("a.html", page.encode(), same).decode().replace("&nbsp;", "\u00a0") == unchanged
+
+
+def test_an_attribute_keeps_its_quotation_marks() -> None:
+    made = filled("a.html", b'<img alt="a">', lambda line: Translated("\"b\" 'c' <d>", ()))
+    assert made == b'<img alt="&quot;b&quot; &#39;c&#39; &lt;d&gt;">'
