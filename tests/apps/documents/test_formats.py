@@ -6,7 +6,7 @@ import pytest
 from catalogues import filled
 from office_files import docx
 
-from vtrans.apps.documents.document import Answers, Groups, Lines, Translated
+from vtrans.apps.documents.document import Lines, Translated
 from vtrans.apps.documents.files import open_file
 from vtrans.apps.documents.formats.flow import divided
 from vtrans.apps.documents.formats.html import html_document
@@ -73,27 +73,15 @@ def test_html_stays_in_the_character_set_that_it_declares(declaration: str, code
     assert made.decode(codec).startswith(f"{declaration}<p>{expected}")
 
 
-def test_documents_are_finished_one_by_one_and_no_line_is_asked_twice() -> None:
-    texts = "One dog. Two cats.", "Two cats.", "1", "A bird. <i>A</i> mouse.", "Two cows. One dog."
-    documents = [html_document(f"<p>{text}</p>", "en") for text in texts]
-    asked: list[dict[bool, list[str]]] = []
-
-    def answers(groups: Groups) -> Answers:
-        asked.append({key: [line.text for line in group] for key, group in groups.items()})
-        lines = (line for group in groups.values() for line in group)
-        return {line: [Translated(line.text.upper(), ((0, 0), (1, 1)))] for line in lines}
-
-    lines = Lines(documents)
-    each = lines.each(answers, 1)
-    assert [nbest[0].text for nbest in next(each)] == ["ONE DOG.", "TWO CATS."]
-    assert asked == [{False: ["One dog.", "Two cats."], True: []}]
-    found = [[nbest[0].text for nbest in answered] for answered in each]
-    assert found == [["TWO CATS."], ["1"], ["A BIRD.", "A MOUSE."], ["TWO COWS.", "ONE DOG."]]
-    assert asked[1:] == [{False: ["A bird."], True: ["A mouse."]}, {False: ["Two cows."], True: []}]
-    whole = lines.answered(answers(lines.groups))
-    assert [[nbest[0].text for nbest in answered] for answered in whole[1:]] == found
-    assert len([*lines.each(answers, 4)]) == len(documents)
-    assert asked[-2:] == [{False: ["One dog.", "Two cats.", "A bird."], True: ["A mouse."]}, asked[2]]
+def test_no_line_of_several_documents_is_asked_twice() -> None:
+    texts = "One dog. Two cats.", "Two cats.", "1", "A bird. <i>A</i> mouse."
+    lines = Lines([html_document(f"<p>{text}</p>", "en") for text in texts])
+    groups = {key: [line.text for line in group] for key, group in lines.groups.items()}
+    assert groups == {False: ["One dog.", "Two cats.", "A bird."], True: ["A mouse."]}
+    asked = (line for group in lines.groups.values() for line in group)
+    answered = lines.answered({line: [Translated(line.text.upper(), ((0, 0), (1, 1)))] for line in asked})
+    found = [[nbest[0].text for nbest in nbests] for nbests in answered]
+    assert found == [["ONE DOG.", "TWO CATS."], ["TWO CATS."], ["1"], ["A BIRD.", "A MOUSE."]]
 
 
 XML = {

@@ -5,10 +5,9 @@ If one document is damaged, none is written. A memory is documents with translat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +24,7 @@ from vtrans.text.languages import Languages
 from vtrans.text.lines import open_bytes
 
 if TYPE_CHECKING:
-    from vtrans.apps.documents.document import Answers, Groups, Nbest
+    from vtrans.apps.documents.document import Document, Nbest
     from vtrans.apps.documents.files import Opened
     from vtrans.apps.documents.memory import Remembered
     from vtrans.apps.documents.pairs import PairCollector
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("markdown_it", "polib", "rapidfuzz", "turbohtml")  # the extra `documents`
 LARGEST_DOCUMENT = 1 << 28  # bytes of a file
-BUNDLE = 1000  # minimum number of new sentences to translate at once, if there are enough
+BUNDLE = 1000  # minimum number of sentences to translate at once
 SQLITE = b"SQLite format 3\0"
 
 
@@ -208,34 +207,51 @@ def translate_files(
         translator = load()
         translator.check(options)
         languages = _languages(translator, options.to)
-        opened = {}
+        opened: dict[Path, Opened] = {}
+        parts: dict[Path, list[Document]] = {}
         for file, target in targets.items():
             source = languages.src if translator.engine.languages else ""
-            one = documents.opened(file, target, source, languages.tgt)
+            opened[file] = documents.opened(file, target, source, languages.tgt)
             with named(file):
-                opened[file] = one, [one.read(text, languages.src) for text in one.texts]
-        lines = Lines([document for _, parts in opened.values() for document in parts], options.known)
+                parts[file] = [opened[file].read(text, languages.src) for text in opened[file].texts]
+        bundles = [
+            (files, Lines([*chain(*(parts[file] for file in files))], options.known)) for files in _bundles(parts)
+        ]
         options = replace(options, known=None)
-        translator.counts.known += lines.filled + len(lines.known)
-        failed = 0
-        with console.progress("translated", sum(map(len, lines.groups.values())), unit="sentences") as counter:
-            answered = lines.each(partial(_answers, translator, options, division, counter), BUNDLE)
-            for file, (one, parts) in opened.items():
-                texts = [part.joined([nbest[0] for nbest in next(answered)]) for part in parts]
-                try:
-                    with named(file):
-                        _write(targets[file], one.written(texts))
-                except InputError as error:
-                    if len(targets) == 1:
-                        raise
-                    console.warn(str(error))
-                    failed += 1
-    if left := sum(part.left for _, parts in opened.values() for part in parts if isinstance(part, FilledDocument)):
+        translator.counts.known += sum(lines.filled + len(lines.known) for _, lines in bundles)
+        failed, total = 0, sum(len(group) for _, lines in bundles for group in lines.groups.values())
+        with console.progress("translated", total, unit="sentences") as counter:
+            for files, lines in bundles:
+                answered = iter(lines.answered(_answers(translator, options, division, counter, lines.groups)))
+                for file in files:
+                    texts = [part.joined([nbest[0] for nbest in next(answered)]) for part in parts[file]]
+                    try:
+                        with named(file):
+                            _write(targets[file], opened[file].written(texts))
+                    except InputError as error:
+                        if len(targets) == 1:
+                            raise
+                        console.warn(str(error))
+                        failed += 1
+    if left := sum(part.left for part in chain(*parts.values()) if isinstance(part, FilledDocument)):
         what = "unchanged, because the translation would have other placeholders or markup"
         console.warn(many(left, "text", what))
     report(translator.counts, console, min_length=translator.search.min_length)
     if failed:
         raise VtransError(f"{many(failed, 'document', 'could not be written, and all others are')}.")
+
+
+def _bundles(parts: Mapping[Path, Sequence[Document]]) -> Iterator[list[Path]]:
+    """Yields the documents in groups with at least BUNDLE lines, if there are enough."""
+    files, size = list[Path](), 0
+    for file, documents in parts.items():
+        files.append(file)
+        size += sum(len(document.lines) for document in documents)
+        if size >= BUNDLE:
+            yield files
+            files, size = [], 0
+    if files:
+        yield files
 
 
 def _write(target: Path | None, content: bytes) -> None:
@@ -256,8 +272,12 @@ def _languages(translator: Translator, to: str | None) -> Languages:
 
 
 def _answers(
-    translator: Translator, options: TranslateOptions, division: Division, counter: Counter, groups: Groups
-) -> Answers:
+    translator: Translator,
+    options: TranslateOptions,
+    division: Division,
+    counter: Counter,
+    groups: Mapping[bool, Sequence[Line]],
+) -> dict[Line, Nbest]:
     """Translates the groups of lines with and without word alignments."""
     from vtrans.translate.stream import translate_windows, workers_for
 

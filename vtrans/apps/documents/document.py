@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, count, groupby, islice
 from typing import Protocol
 
@@ -258,11 +257,6 @@ Paired = tuple[MarkedDocument, MarkedDocument] | str
 
 Nbest = list[Translated]
 """The translations of a line, best first."""
-LineKey = tuple[str, bool]
-"""The text of a line, and whether it needs a word alignment."""
-Groups = Mapping[bool, Sequence[Line]]
-"""Lines, by whether they need word alignments."""
-Answers = Mapping[Line, Nbest]
 
 
 class Lines:
@@ -284,33 +278,20 @@ class Lines:
         """The lines from the memory, with their translations."""
         asked = (wanted for wanted in worded if wanted not in self.known)
         self._asked = {wanted: Line(number, wanted[0]) for number, wanted in enumerate(asked, 1)}
-        self.groups = self._groups(self._asked)
+        self.groups: dict[bool, list[Line]] = {False: [], True: []}
+        """The lines to translate, by whether they need word alignments."""
+        for wanted, line in self._asked.items():
+            self.groups[wanted[1]].append(line)
 
-    def answered(self, answers: Answers) -> list[list[Nbest]]:
-        """Returns the translations of each document's lines, given the translations of all groups."""
-        return [*self.each(lambda groups: answers, len(self._asked) + 1)]
-
-    def each(self, translate: Callable[[Groups], Answers], least: int) -> Iterator[list[Nbest]]:
-        """Yields the translations of each document's lines. Documents are collected until they have `least` new lines,
-        which are then translated at once. A line without a translation stays unchanged, except in a slot."""
-        found, first, new = dict(self.known), 0, dict[LineKey, None]()
-        for number, lines in enumerate(self._wanted, 1):
-            new |= dict.fromkeys(wanted for wanted in lines if wanted in self._asked and wanted not in found)
-            if len(new) < least and number < len(self._wanted):
-                continue
-            answers = translate(self._groups(new))
-            found |= {wanted: answers[self._asked[wanted]] for wanted in new}
-            yield from map(partial(self._answer, found), range(first, number))
-            first, new = number, {}
-
-    def _groups(self, asked: Iterable[LineKey]) -> Groups:
-        groups: dict[bool, list[Line]] = {False: [], True: []}
-        for wanted in asked:
-            groups[wanted[1]].append(self._asked[wanted])
-        return groups
-
-    def _answer(self, found: Mapping[LineKey, Nbest], number: int) -> list[Nbest]:
-        """Returns the translations of a document's lines."""
-        slots = isinstance(self._documents[number], FilledDocument)
-        nbests = [(text, found.get((text, aligned))) for text, aligned in self._wanted[number]]
-        return [nbest if nbest and (nbest[0].text or slots) else [Translated.unchanged(text)] for text, nbest in nbests]
+    def answered(self, answers: Mapping[Line, Nbest]) -> list[list[Nbest]]:
+        """Returns the translations of each document's lines, given those of all groups. A line without a translation
+        stays unchanged, except in a slot."""
+        found = self.known | {wanted: answers[line] for wanted, line in self._asked.items()}
+        translated = []
+        for document, lines in zip(self._documents, self._wanted, strict=True):
+            slots = isinstance(document, FilledDocument)
+            nbests = [(wanted[0], found.get(wanted)) for wanted in lines]
+            translated.append(
+                [best if best and (best[0].text or slots) else [Translated.unchanged(text)] for text, best in nbests]
+            )
+        return translated
