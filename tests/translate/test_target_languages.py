@@ -10,7 +10,6 @@ from networks import align
 from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, vocabulary, window
 
 from vtrans.apps.analysis.attention_map import attention_map
-from vtrans.apps.analysis.neighbours import steps
 from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.models import workers_for
@@ -94,7 +93,6 @@ def test_a_model_of_several_languages_needs_one_of_them(to: str | None, named: s
         lambda: made.logprob(["dog"], ["Hund"], to=to),
         lambda: made.translate_window(window(["dog"]), TranslateOptions(to=to)),
         lambda: attention_map(made, "dog", to=to),
-        lambda: steps(made, "dog", to=to),
     ):
         with pytest.raises(InputError, match=rf"`to`.*de \(German\), fr \(French\).*{named}"):
             call()

@@ -36,8 +36,6 @@ MBR_BEAM, MBR_SAMPLES = 16, 64  # candidates and samples of minimum Bayes risk d
 RETRY_NGRAM = 3  # `no_repeat_ngram` of a retry
 # Sizes of a shortlist: target subwords per source subword, and target subwords allowed in every sentence.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
-# Neighbours that `vtrans inspect` shows per subword, and per step of a translation.
-NEAREST, NEAREST_OF_STEP = 10, 3
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
 

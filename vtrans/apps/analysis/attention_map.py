@@ -88,7 +88,7 @@ def attention_map(
     if head is not None and layer is None:
         raise InputError("`head` needs `layer`, because each layer has its own heads.")
     sentence = loaded.src_vocab.as_source(one_line(sentence))
-    tag, source = translator.reader.beginning(to), one_piece(translator.reader, sentence, to)
+    tag, source = translator.reader.beginning(to), _one_piece(translator.reader, sentence, to)
     tokens = _target_tokens(translator, sentence, target, to)
     with torch.inference_mode():
         ((_, batch),) = forced_batches([([*tag, *source], tokens)], 1, loaded.model.device)
@@ -112,7 +112,7 @@ def attention_map(
     return AttentionMap((*src_names, EOS), tuple(labels[row] for row in used), means_JI, f"{kind}, {of}")
 
 
-def one_piece(reader: SourceReader, sentence: str, to: str | None) -> list[int]:
+def _one_piece(reader: SourceReader, sentence: str, to: str | None) -> list[int]:
     """Returns the subword ids of a sentence, without tag and EOS. Raises InputError if it is blank or too long for one
     piece."""
     ids = reader.encode(sentence, 1, to=to)
@@ -205,7 +205,7 @@ _REPLACED = dict.fromkeys((*STEERING, *b"\t\n"), "\ufffd")
 # The sizes of the SVG picture, in pixels. The font is monospaced, so the width of each word is known. In most such
 # fonts a letter is 0.6 font sizes wide, and never more than LETTER font sizes.
 FONT, CELL, LETTER, GAP = 14, 26, 0.64, 8
-SLOPE = 60  # angle of the source words, in degrees
+SLOPE = 60  # angle of the source words, in degrees; its cosine is a half
 
 STYLE = """\
   text { font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1b1f24; }
@@ -224,17 +224,12 @@ STYLE = """\
 
 def as_svg(attention: AttentionMap) -> str:
     """Returns the map as SVG: a grid of cells whose opacity and tooltip show the share."""
-    sine, cosine = np.sin(np.radians(SLOPE)), np.cos(np.radians(SLOPE))
-    rise = max(_label_width(word) * sine + FONT * cosine for word in attention.source)
+    rise = max(map(_label_width, attention.source))
     left, top = GAP + max(map(_label_width, attention.target)) + GAP, GAP + rise + GAP
     columns, rows = len(attention.source), len(attention.target)
     right, bottom = left + columns * CELL, top + rows * CELL
-    # The slanted words of the source reach beyond the last column.
-    reach = max(
-        left + (i + 0.5) * CELL + FONT / 2 + _label_width(word) * cosine for i, word in enumerate(attention.source)
-    )
     notes = [attention.title, AXES]
-    width = max(right, reach, *(GAP + len(note) * 12 * LETTER for note in notes)) + GAP
+    width = max(right + rise / 2, *(GAP + len(note) * 12 * LETTER for note in notes)) + GAP
     height = bottom + GAP + 2 * 18 + GAP
     title = _xml(f"{attention.title} {AXES}")
     lines = [

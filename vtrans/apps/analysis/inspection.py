@@ -1,4 +1,7 @@
-"""The report of `vtrans inspect` on a model file: facts, weights and weight sharing, as JSON or as tables."""
+"""The report on a model file: facts, weights and weight sharing; and the rows of its matrices nearest to a word.
+
+Legend: V vocabulary, D model width.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vtrans.config import SearchConfig
 from vtrans.model.checkpoint import LoadedModel, load_model, weights_of
@@ -20,6 +24,7 @@ from vtrans.storage.model_file import VOCABULARIES
 from vtrans.storage.run_folder import choose_model
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import FORMALITY, Vocabulary
 
 # The paper's names for the weights of a part, in the order in which a fused weight holds them.
@@ -176,47 +181,73 @@ def _listed(values: Mapping[str, Any]) -> str:
 def weight_rows(weights: Iterable[Weights], *, full: bool = False) -> Iterator[tuple[str, ...]]:
     """Yields the rows of the weight table: the part that names the weights, parameters, shapes, parameters saved by
     sharing, the other parts that share the weights, and the names in the paper. Corresponding weights of similar
-    layers have one row unless `full`."""
+    layers have one row unless `full`, in which `*` stands for the number of a layer."""
     alike = defaultdict[object, list[Weights]](list)
     for each in weights:
-        form = Counter(_LAYER.sub("{}", place, count=1) for place in each.places)
+        form = Counter(_LAYER.sub("*", place, count=1) for place in each.places)
         alike[each.places if full else (each.shapes, frozenset(form.items()))].append(each)
-    for same in alike.values():
-        first, times = same[0], f"{len(same)} x " if len(same) > 1 else ""
-        part, *others = _folded(each.places for each in same)
+    for first, *rest in alike.values():
+        times = f"{1 + len(rest)} x " if rest else ""
+        whole = full or (len(first.places) == 1 and not rest)
+        part, *others = (
+            first.places if whole else dict.fromkeys(_LAYER.sub("*", name, count=1) for name in first.places)
+        )
         saved = f"{times}{first.saved:,}" if first.saved else ""
-        names = next((names for end, names in MATRICES.items() if part.endswith(end)), "")
+        in_paper = next((names for end, names in MATRICES.items() if part.endswith(end)), "")
         shapes = " + ".join(str(list(shape)) for shape in first.shapes)
-        yield part, f"{times}{first.parameters:,}", shapes, saved, ", ".join(others), names
+        yield part, f"{times}{first.parameters:,}", shapes, saved, ", ".join(others), in_paper
 
 
 _LAYER = re.compile(r"(?<=layers\.)\d+")
 
 
-def _folded(groups: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the places of groups of parts that share weights, as text. Places that differ only in their layer are one
-    entry: `encoder.layers.0-5` if each group has one of these, `encoder.layers.0-2 | 3-5` if each group has three."""
-    layers = defaultdict[str, list[list[int]]](list)
-    for places in groups:
-        of_group = defaultdict[str, list[int]](list)
-        for place in places:
-            of_group[_LAYER.sub("{}", place, count=1)] += map(int, _LAYER.findall(place)[:1])
-        for form, numbers in of_group.items():
-            layers[form].append(numbers)
-    texts = []
-    for form, lists in layers.items():
-        if all(len(numbers) == 1 for numbers in lists):
-            lists = [[number for numbers in lists for number in numbers]]
-        texts.append(form.format(" | ".join(map(_ranges, lists))))
-    return texts
+@dataclass(frozen=True)
+class Row:
+    """A row of a matrix, and its similarity to another row."""
+
+    id: int
+    piece: str
+    dot: float
+    cosine: float
 
 
-def _ranges(numbers: Iterable[int]) -> str:
-    """Returns the numbers as text: `0-2, 5` for 0, 1, 2 and 5."""
-    ranges: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1].append(number)
-        else:
-            ranges.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in ranges)
+@dataclass(frozen=True)
+class Neighbours:
+    """The rows of one matrix with the largest cosine to the row of a subword, excluding that row."""
+
+    places: tuple[str, ...]  # where the model uses the matrix
+    id: int
+    piece: str
+    rows: tuple[Row, ...]
+
+
+def neighbours(loaded: LoadedModel, word: str, count: int) -> list[Neighbours]:
+    """Returns the `count` nearest rows by cosine, per matrix and subword of the word.
+
+    The matrices are the embeddings and the projection; a shared matrix is listed once. Raises InputError for a blank
+    word.
+    """
+    if not word.strip():
+        raise InputError("`word` must not be blank.")
+    uses = (("src_embedding", loaded.src_vocab), ("tgt_embedding", loaded.tgt_vocab), ("projection", loaded.tgt_vocab))
+    matrices: dict[Tensor, tuple[Vocabulary, list[str]]] = {}
+    for name, vocab in uses:
+        matrices.setdefault(getattr(loaded.model, name).weight, (vocab, []))[1].append(name)
+    neighbours = []
+    for weight, (vocab, places) in matrices.items():
+        weight_VD, unit_VD = weight.detach(), F.normalize(weight.detach(), dim=-1)
+        for token in vocab.encode(word):
+            dots_V, cosines_V = weight_VD @ weight_VD[token], unit_VD @ unit_VD[token]
+            nearest = cosines_V.topk(min(count + 1, len(vocab))).indices.tolist()
+            rows = [Row(i, vocab.piece(i), float(dots_V[i]), float(cosines_V[i])) for i in nearest if i != token]
+            neighbours.append(Neighbours(tuple(places), token, vocab.piece(token), tuple(rows[:count])))
+    return neighbours
+
+
+def show_neighbours(neighbours: Sequence[Neighbours], console: Console) -> None:
+    for subword in neighbours:
+        console.table(
+            f"{subword.piece}  (row {subword.id:,} of {' = '.join(subword.places)})",
+            [(f"{row.cosine:.3f}", f"{row.dot:.3f}", row.piece) for row in subword.rows],
+            header=("cosine", "dot", "row"),
+        )
