@@ -189,9 +189,8 @@ def weight_rows(weights: Iterable[Weights], *, full: bool = False) -> Iterator[t
     for first, *rest in alike.values():
         times = f"{1 + len(rest)} x " if rest else ""
         whole = full or (len(first.places) == 1 and not rest)
-        part, *others = (
-            first.places if whole else dict.fromkeys(_LAYER.sub("*", name, count=1) for name in first.places)
-        )
+        places = first.places if whole else [_LAYER.sub("*", place, count=1) for place in first.places]
+        part, *others = dict.fromkeys(places)
         saved = f"{times}{first.saved:,}" if first.saved else ""
         in_paper = next((names for end, names in MATRICES.items() if part.endswith(end)), "")
         shapes = " + ".join(str(list(shape)) for shape in first.shapes)

@@ -1,13 +1,13 @@
-"""One HTML page about one or several runs: scores, curves, translations, attention, sharing and recipes.
+"""One HTML page about one or several runs: scores, curves, translations and recipes.
 
 The page holds everything that it shows: it loads nothing from elsewhere, and its text is escaped.
 """
 
 from __future__ import annotations
 
-import base64
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -15,19 +15,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from vtrans.apps.analysis.attention_map import as_svg, attention_map
 from vtrans.apps.analysis.charts import Series, line_chart
-from vtrans.apps.analysis.inspection import Inspection, weight_rows, weights_in
 from vtrans.apps.analysis.run_history import RunHistory, histories
-from vtrans.config import ModelConfig
 from vtrans.config.keys import toml_value
-from vtrans.engines.torch_engine import TorchEngine
 from vtrans.score.metrics import compare
+from vtrans.storage.model_file import read_blueprint
+from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console, duration
 from vtrans.system.errors import InputError
 from vtrans.system.files import write_atomically
 from vtrans.text.words import has_spaces, words_in
-from vtrans.translate.translator import Translator
 
 SENTENCES = 3  # validation sentences whose translations are shown
 MOST_STEPS = 6  # validations shown per sentence
@@ -53,15 +50,12 @@ def write_report(runs: Sequence[Path], out: Path, sentences: int = SENTENCES, co
 def report(runs: Sequence[RunHistory], sentences: int = SENTENCES, console: Console | None = None) -> str:
     """Returns the page as HTML, with the translations of the first `sentences` of the validation text."""
     title = ", ".join(run.name for run in runs)
-    models = {run.name: _inspection(run) for run in runs}
     parts = (
         _legend(runs),
-        _results(runs, models),
+        _results(runs),
         _curves(runs),
         _significance(runs),
         _translations(runs, sentences),
-        _attention(runs, models, sentences),
-        _sharing(models),
         _recipes(runs),
         _records(runs),
     )
@@ -70,13 +64,6 @@ def report(runs: Sequence[RunHistory], sentences: int = SENTENCES, console: Cons
         body += part  # consuming a generator makes its part
     page = PAGE.read_text("utf-8").replace("{{TITLE}}", f"Training report: {escape(title)}")
     return page.replace("{{BODY}}", "\n".join(body))
-
-
-def _inspection(run: RunHistory) -> Inspection | None:
-    """Returns the inspection of a run's model; None before the first checkpoint, and for a user-defined network, whose
-    code a report never runs."""
-    own = run.recipe.get("model", {}).get("network", ModelConfig.network) != ModelConfig.network
-    return None if own or not run.run.steps() else Inspection.of(run.run.path)
 
 
 def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -90,12 +77,9 @@ def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) ->
         "<tr>" + "".join(f'<td dir="auto"{mark}>{cell}</td>' for cell, mark in zip(row, marks, strict=True)) + "</tr>"
         for row in cells
     ]
-    return scrolled(name, f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
-
-
-def scrolled(name: str, content: str) -> str:
-    """Returns `content` in a labelled region that scrolls in a narrow window and is reachable by keyboard."""
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{content}</div>'
+    # A region that scrolls in a narrow window, and that the keyboard reaches.
+    region = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">'
+    return f"{region}<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
 
 
 _NUMBER = re.compile(r"[-+−]?[\d,.]*\d(?:e-?\d+)?|–|")
@@ -116,17 +100,17 @@ def _legend(runs: Sequence[RunHistory]) -> Iterator[str]:
     yield f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def _results(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None]) -> Iterator[str]:
+def _results(runs: Sequence[RunHistory]) -> Iterator[str]:
     yield "<h2>Results</h2>"
     rows = []
     for run in runs:
-        best, model, train = run.best, models[run.name], run.train
+        best, train = run.best, run.train
         seconds = sum(record["seconds"] for record in train)
         tokens = sum(record["tgt_tokens"] for record in train)
         rows.append(
             (
                 run.name,
-                f"{model.parameters:,}" if model else "–",
+                _parameters(run.run),
                 f"{max(record['step'] for record in (*train, *run.valid)):,}",
                 duration(seconds),
                 f"{tokens / seconds:,.0f}" if seconds else "–",
@@ -145,6 +129,14 @@ def _results(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None]
         yield f'<p class="note">Signature: <code>{escape(signature)}</code></p>'
     if len(signatures) > 1:
         yield "<p>The signatures differ, so BLEU and chrF of these runs are not comparable.</p>"
+
+
+def _parameters(run: RunFolder) -> str:
+    """Returns the number of parameters of a run's model, or a dash before the first checkpoint."""
+    if not run.steps():
+        return "–"
+    layout = read_blueprint(run.choose_model().file).model.layout
+    return f"{sum(map(math.prod, layout.shapes.values())):,}"
 
 
 def _figure(record: Mapping[str, Any] | None, key: str) -> str:
@@ -240,41 +232,6 @@ def marked(before: str, after: str) -> Html:
         if c < d:
             parts.append(f"<ins>{escape(blank.join(new[c:d]))}</ins>")
     return Html(blank.join(parts))
-
-
-def _attention(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None], sentences: int) -> Iterator[str]:
-    pictures = []
-    for run in runs:
-        model = models[run.name]
-        if model is None or not run.sources:
-            continue
-        translator = Translator(TorchEngine([model.loaded]))
-        for sentence in run.sources[:sentences]:
-            try:
-                attention = attention_map(translator, sentence, to=next(iter(model.loaded.tags), None))
-            except InputError:  # blank, or too long to be translated in one piece
-                continue
-            data = base64.b64encode(as_svg(attention).encode()).decode()
-            label = f"{run.name}: attention of “{sentence}”"
-            picture = f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(label)}">'
-            pictures.append(f"<h3>{escape(run.name)}</h3>{scrolled(label, picture)}")
-    if pictures:
-        yield "<h2>Attention</h2>"
-        yield '<p class="note">The model that `vtrans translate` would use. Its own translations are the rows.</p>'
-        summary = f"{len(pictures)} sentence{'s' * (len(pictures) != 1)}"
-        yield f"<details><summary>{summary}</summary>{''.join(pictures)}</details>"
-
-
-def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
-    known = {name: model for name, model in models.items() if model is not None}
-    if known:
-        yield "<h2>What is shared</h2>"
-    for name, model in known.items():
-        yield f"<p>Parameters of {escape(name)}: {model.sharing}.</p>"
-        if shared := [weights for weights in weights_in(model.loaded.model) if weights.saved]:
-            header = ("part", "parameters", "saved", "shared with")
-            rows = [(part, count, saved, others) for part, count, _, saved, others, _ in weight_rows(shared)]
-            yield table(f"What {name} shares", header, rows)
 
 
 def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:
