@@ -36,13 +36,13 @@ def test_a_text_file_may_have_any_name(odd: Path, tiny_run: RunFolder, run_cli: 
         ("translate", "--model", run, "--input", src, "--output", os.fsdecode(b"hyp\xff"), "--beam", "1"),
         ("logprob", src, tgt, "--model", run),
         ("score", tgt, "--hyp", os.fsdecode(b"hyp\xff"), "--json"),
-        ("attend", run, "The big dog sees me today.", "--out", os.fsdecode(b"\xff.svg")),
+        ("attend", run, "The big dog sees me today.", "--out", os.fsdecode(b"\xff.html")),
     ):
         done = run_cli(*words)
         assert done.code == 0, done.err
         if "--json" in words:
             json.loads(done.out)
-    assert (odd / os.fsdecode(b"\xff.svg")).exists()
+    assert (odd / os.fsdecode(b"\xff.html")).exists()
     assert [pair["src"]["name"] for pair in DataFolder.open("data").report["inputs"]["train"]] == ["a\\xff.en"]
 
 

@@ -81,20 +81,20 @@ def test_an_invalid_parameter_is_refused_by_name(options: dict[str, int | str], 
         attention_map(translator(DEEP), "a dog", **options)  # type: ignore[arg-type]  # of the right types
 
 
-def test_output_is_characters_json_or_svg(tiny_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
+def test_output_is_characters_json_or_html(tiny_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
     done = run_cli("attend", tiny_run.path, "The big dog sees me today.")
     assert done.code == 0
     assert "mean of 2 heads of layer 1" in done.out.decode()
     assert str(tiny_run.best) in done.err
     words = "attend", tiny_run.last, "The big dog."
-    done = run_cli(*words, "--target", "Der <große> Hund.", "--json", "-q", "--out", tmp_path / "a.svg")
+    done = run_cli(*words, "--target", "Der <große> Hund.", "--json", "-q", "--out", tmp_path / "a.html")
     assert (done.code, done.err) == (0, "")
     record = json.loads(done.out)
     assert record["source"] == ["The", "big", "dog.", EOS]
     assert record["target"] == ["Der", "<große>", "Hund.", EOS]
     assert [sum(row) for row in record["attention"]] == pytest.approx([1] * 4, abs=1e-5)
-    assert "&lt;große&gt;" in (tmp_path / "a.svg").read_text("utf-8")
-    done = run_cli(*words, "--head", "1", "--layer", "1", "--subwords", "--out", tmp_path / "b.svg")
+    assert "&lt;große&gt;" in (tmp_path / "a.html").read_text("utf-8")
+    done = run_cli(*words, "--head", "1", "--layer", "1", "--subwords", "--out", tmp_path / "b.html")
     assert (done.code, done.out) == (0, b"")
-    assert "b.svg" in done.err
-    assert "head 1 of layer 1" in (tmp_path / "b.svg").read_text("utf-8")
+    assert "b.html" in done.err
+    assert "head 1 of layer 1" in (tmp_path / "b.html").read_text("utf-8")

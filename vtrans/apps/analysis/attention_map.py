@@ -1,4 +1,4 @@
-"""Cross-attention maps: the attention of one translation to its source, as a table of shares, as text or as SVG.
+"""Cross-attention maps: the attention of one translation to its source, as a table of shares, as text or as HTML.
 
 A map has a row for each word of the translation and a column for each word of the source. As in alignments.py, shares
 are summed over the subwords of a source word and averaged over the subwords of a translated word. EOS has a column
@@ -9,7 +9,6 @@ Legend: S source length with EOS, T target length, H heads, I columns, J rows.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -202,70 +201,32 @@ def _printable(word: str) -> str:
 _REPLACED = dict.fromkeys((*STEERING, *b"\t\n"), "\ufffd")
 
 
-# The sizes of the SVG picture, in pixels. The font is monospaced, so the width of each word is known. In most such
-# fonts a letter is 0.6 font sizes wide, and never more than LETTER font sizes.
-FONT, CELL, LETTER, GAP = 14, 26, 0.64, 8
-SLOPE = 60  # angle of the source words, in degrees; its cosine is a half
-
-STYLE = """\
-  text { font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1b1f24; }
-  .page { fill: #ffffff; }
-  .cell { fill: #0b5cad; }
-  .grid { fill: none; stroke: #d0d4da; }
-  .note { font-size: 12px; fill: #57606a; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6e9ed; }
-    .page { fill: #14171c; }
-    .cell { fill: #6cb2ff; }
-    .grid { stroke: #343a43; }
-    .note { fill: #9aa4b0; }
-  }"""
+PAGE = """\
+<!doctype html>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+  :root {{ color-scheme: light dark; font: 14px ui-monospace, monospace; }}
+  th {{ font-weight: normal; text-align: end; }}
+  thead th {{ writing-mode: vertical-rl; }}
+  td {{ min-width: 26px; height: 26px; border: 1px solid #8884; }}
+</style>
+<table>
+<thead><tr><th></th>{head}</tr></thead>
+{rows}
+</table>
+<p>{title} {axes}</p>
+"""
 
 
-def as_svg(attention: AttentionMap) -> str:
-    """Returns the map as SVG: a grid of cells whose opacity and tooltip show the share."""
-    rise = max(map(_label_width, attention.source))
-    left, top = GAP + max(map(_label_width, attention.target)) + GAP, GAP + rise + GAP
-    columns, rows = len(attention.source), len(attention.target)
-    right, bottom = left + columns * CELL, top + rows * CELL
-    notes = [attention.title, AXES]
-    width = max(right + rise / 2, *(GAP + len(note) * 12 * LETTER for note in notes)) + GAP
-    height = bottom + GAP + 2 * 18 + GAP
-    title = _xml(f"{attention.title} {AXES}")
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{title}">',
-        f"<title>{title}</title>",
-        f"<style>\n{STYLE}\n</style>",
-        f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
-    ]
-    for i, word in enumerate(attention.source):
-        x, y = left + (i + 0.5) * CELL + FONT / 2 - 2, top - GAP / 2
-        lines.append(f'<text transform="translate({x:.1f} {y:.1f}) rotate(-{SLOPE})">{_xml(word)}</text>')
-    for j, word in enumerate(attention.target):
-        y = top + (j + 0.5) * CELL + 0.35 * FONT
-        lines.append(f'<text x="{left - GAP:.1f}" y="{y:.1f}" text-anchor="end">{_xml(word)}</text>')
-    for j, (word, shares) in enumerate(zip(attention.target, attention.shares, strict=True)):
-        for i, (other, share) in enumerate(zip(attention.source, shares, strict=True)):
-            place = f'x="{left + i * CELL:.1f}" y="{top + j * CELL:.1f}" width="{CELL}" height="{CELL}"'
-            figure = f"<title>{_xml(word)}, {_xml(other)}: {share:.1%}</title>"
-            lines.append(f'<rect class="cell" {place} fill-opacity="{share:.3f}">{figure}</rect>')
-    across = "".join(f"M{left:.1f} {top + j * CELL:.1f}H{right:.1f}" for j in range(rows + 1))
-    down = "".join(f"M{left + i * CELL:.1f} {top:.1f}V{bottom:.1f}" for i in range(columns + 1))
-    lines.append(f'<path class="grid" d="{across}{down}"/>')
-    for number, note in enumerate(notes, 1):
-        lines.append(f'<text class="note" x="{GAP}" y="{bottom + GAP + number * 18 - 4:.1f}">{_xml(note)}</text>')
-    return "\n".join([*lines, "</svg>", ""])
-
-
-def _label_width(word: str) -> float:
-    """Returns the maximum width of a label, in pixels."""
-    return text_width(word) * FONT * LETTER
-
-
-# Characters that XML cannot hold, not even escaped.
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def _xml(text: str) -> str:
-    return escape(_NO_XML.sub("\ufffd", text))
+def as_html(attention: AttentionMap) -> str:
+    """Returns the map as an HTML page: a table of cells whose shade and tooltip show the share."""
+    head = "".join(f'<th scope="col">{escape(word)}</th>' for word in attention.source)
+    rows = []
+    for word, shares in zip(attention.target, attention.shares, strict=True):
+        cells = [
+            f'<td style="background: rgb(30 110 200 / {share:.1%})" title="{escape(other)}: {share:.1%}"></td>'
+            for other, share in zip(attention.source, shares, strict=True)
+        ]
+        rows.append(f'<tr><th scope="row">{escape(word)}</th>{"".join(cells)}</tr>')
+    return PAGE.format(title=escape(attention.title), head=head, rows="\n".join(rows), axes=AXES)

@@ -15,7 +15,7 @@ from vtrans.system.files import destination, write_atomically
 LAYER = "Decoder layer, counted from 1 at the bottom.  [default: the mean of the upper half]"
 HEAD = "Attention head of that layer, counted from 1.  [default: the mean of all heads]"
 SUBWORDS = "Show subwords instead of words on both axes."
-OUT = "SVG file to write.  [default: print characters on stdout]"
+OUT = "HTML file to write.  [default: print characters on stdout]"
 
 
 @generated
@@ -36,14 +36,14 @@ def attend(
 ) -> None:
     """Show which source words each word of a translation attends to.
 
-    The cross-attention of one sentence is drawn in the terminal, or as an SVG picture with --out.
+    The cross-attention of one sentence is drawn in the terminal, or on an HTML page with --out.
     """
-    if out and out.suffix.lower() != ".svg":
-        raise InputError(f"--out must be an SVG file, such as attend.svg, got {out}.")
+    if out and out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out must be an HTML file, such as attend.html, got {out}.")
     check_output(out, [("--model", model)])
     if out:
         destination(out, "file")
-    from vtrans.apps.analysis.attention_map import as_svg, as_text, attention_map
+    from vtrans.apps.analysis.attention_map import as_html, as_text, attention_map
     from vtrans.engines.torch_engine import TorchEngine
     from vtrans.model.checkpoint import load_model
     from vtrans.storage.run_folder import choose_model
@@ -63,7 +63,7 @@ def attend(
         subwords=subwords,
     )
     if out:
-        write_atomically(out, as_svg(attention).encode())
+        write_atomically(out, as_html(attention).encode())
         console.info(f"{out}: {attention.which}, {len(attention.target)} rows and {len(attention.source)} columns")
     if as_json:
         print_json(attention.as_dict())
