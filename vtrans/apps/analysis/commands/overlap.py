@@ -34,7 +34,7 @@ def overlap(
     """
     if vocab and vocab_size is not None:
         raise InputError("--vocab-size is for learning a vocabulary; leave it out with --vocab.")
-    from vtrans.apps.analysis.overlap import overlap_of_files, show
+    from vtrans.apps.analysis.text_overlap import overlap_of_files, show
     from vtrans.text.lines import open_bytes
     from vtrans.text.vocabulary import Vocabulary
 
