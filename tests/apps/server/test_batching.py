@@ -54,8 +54,8 @@ async def test_each_request_gets_the_translations_of_its_own_lines() -> None:
     assert [[found[0].text for found in answer] for answer in answers] == [
         [f"{k} {i}" for k in range(i % 7)] for i in range(300)
     ]
-    assert worker.counts.lines == sum(map(len, requests))
-    assert worker.counts.batches < 300
+    assert worker.lines == sum(map(len, requests))
+    assert worker.batches < 300
 
 
 @with_event_loop
@@ -174,7 +174,7 @@ async def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
     assert model.batches == [["a late", "c early", "b early"]]
     model.gate.release()
     assert [line[0].text for line in await late] == ["late a", "early b"]
-    assert worker.counts.lines == 3
+    assert worker.lines == 3
 
 
 @with_event_loop

@@ -32,28 +32,21 @@ SearchSettings = tuple[tuple[str, Any], ...]
 @dataclass(frozen=True)
 class RequestOptions:
     """Options of a request, which apply to all of its lines. `alignments` and `confidence` add word alignments and word
-    confidences. Only requests with equal options share a batch."""
+    confidences. A `preferred` formality is ignored if the model has not learned it. Only requests with equal options
+    share a batch."""
 
     nbest: int = 1
     alignments: bool = False
     glossary: Glossary | None = None
     search: SearchSettings = ()
     formality: Formality | None = None
+    preferred: bool = False
     confidence: bool = False
 
 
 Translate = Callable[[Sequence[Line], RequestOptions, "Batch"], Sequence[Nbest]]
 """Returns the translations of each line, best first. It may call the batch with a line's translations as soon as it has
 them, and raise any exception once the batch is abandoned."""
-
-
-@dataclass
-class Counts:
-    """Counters of a worker."""
-
-    lines: int = 0
-    batches: int = 0
-    seconds: float = 0.0
 
 
 class _Request:
@@ -145,11 +138,11 @@ class Slots:
             task.add_done_callback(lambda _: self._start())
 
     async def _translated(self, batch: Batch) -> None:
-        began, counts = time.monotonic(), batch.lines[0][0].worker.counts
+        began, worker = time.monotonic(), batch.lines[0][0].worker
         await batch.translate(self._threads)
-        counts.seconds += time.monotonic() - began
-        counts.lines += len(batch.lines)
-        counts.batches += 1
+        worker.seconds += time.monotonic() - began
+        worker.lines += len(batch.lines)
+        worker.batches += 1
 
     def _next(self) -> Batch | None:
         """Returns the next batch, or None if none may start. Short and long lines take turns."""
@@ -181,8 +174,9 @@ class Slots:
 
 
 class Worker:
-    """Translates lines with one model. `nbest` is the maximum number of translations per line, unless a request sets
-    `beam`. `check` raises InputError for a request that the model does not support."""
+    """Translates lines with one model, and counts lines, batches and seconds. `nbest` is the maximum number of
+    translations per line, unless a request sets `beam`. `check` raises InputError for a request that the model does not
+    support."""
 
     def __init__(
         self,
@@ -193,7 +187,7 @@ class Worker:
         check: Callable[[RequestOptions], None] = lambda options: None,
     ) -> None:
         self.model, self.nbest, self.check = model, nbest, check
-        self.counts = Counts()
+        self.lines, self.batches, self.seconds = 0, 0, 0.0
         self._slots = slots or Slots()
 
     async def translate(self, lines: Sequence[Line], options: RequestOptions) -> list[Nbest]:
@@ -214,8 +208,3 @@ class Worker:
         """The number of waiting lines."""
         requests = [request for request in self._slots.requests if request.worker is self]
         return sum(len(left) for request in requests for left in request.left.values())
-
-    @property
-    def seconds_per_line(self) -> float:
-        """Average seconds per line while all slots are in use; 0 before the first line."""
-        return self.counts.seconds / self.counts.lines / self._slots.number if self.counts.lines else 0.0

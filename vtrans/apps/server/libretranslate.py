@@ -194,11 +194,8 @@ class LibreTranslate:
         read = partial(PlainDocument, aligned=True) if linked else READERS[asked.format]
         target = service.code(asked.target)
         with self._usage.counted(call.owner, texts):
-            detected = await service.sources(service.source(asked.source), texts, target, read)
-            options = dict.fromkeys((one.language for one in detected), asked.options)
-            answers = await service.translate(
-                texts, [one.language for one in detected], target, read, options, call.owner
-            )
+            source = service.source(asked.source)
+            detected, answers = await service.translate(texts, source, target, read, asked.options, call.owner)
         lists: dict[str, Any] = {
             "translatedText": [answer.text for answer in answers],
             "detectedLanguage": asked.source == AUTO and detected,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 from vtrans.apps.documents.document import Nbest, Translated
 from vtrans.apps.documents.sentences import PROTECTION
@@ -23,7 +23,6 @@ from vtrans.translate.translator import Translator
 from vtrans.translate.wording.glossary import Glossary
 
 ADVICE = "another one takes its place; if it happens again, choose fewer processes"
-REMEMBERED = 64  # translators with overridden search settings
 
 
 BatchRequest = tuple[Languages, Sequence[Line], RequestOptions]
@@ -93,7 +92,6 @@ class _Requested:
     translators: Mapping[Languages, Translator]
     glossaries: Mapping[Languages, Glossary]
     calibrations: Mapping[Languages, Calibration]
-    others: dict[tuple[Translator, SearchSettings], Translator] = field(default_factory=dict)
 
     def options(self, pair: Languages, options: RequestOptions) -> tuple[Translator, TranslateOptions]:
         """Returns the translator of a request, and its options. A request's terms take precedence over the model's
@@ -103,7 +101,9 @@ class _Requested:
             raise InputError(
                 f"`confidence` needs a calibrated model, and that from {pair.src} to {pair.tgt} is not; leave it out."
             )
-        translator, glossary = self._translator(pair, options.search), self.glossaries.get(pair)
+        translator, glossary = self.translators[pair], self.glossaries.get(pair)
+        if options.search:
+            translator = _adjusted(translator, options.search)
         if options.glossary is not None:
             glossary = glossary.with_terms(options.glossary) if glossary else options.glossary
         to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
@@ -125,17 +125,13 @@ class _Requested:
         if reason and self.translators[pair].search.can_require_phrases:
             raise InputError(reason)
 
-    def _translator(self, pair: Languages, search: SearchSettings) -> Translator:
-        """Returns the translator of a model with the search settings of a request."""
-        stored = self.translators[pair]
-        if not search:
-            return stored
-        if len(self.others) > REMEMBERED:
-            self.others.clear()
-        if (stored, search) not in self.others:
-            self.others[stored, search] = other = Translator(stored.engine, replace(stored.search, **dict(search)))
-            other.turn = stored.turn
-        return self.others[stored, search]
+
+@lru_cache(maxsize=64)
+def _adjusted(stored: Translator, search: SearchSettings) -> Translator:
+    """Returns a translator with the search settings of a request."""
+    translator = Translator(stored.engine, replace(stored.search, **dict(search)))
+    translator.turn = stored.turn
+    return translator
 
 
 def _nbest(translations: Sequence[Translation]) -> Nbest:

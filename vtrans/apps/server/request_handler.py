@@ -28,6 +28,7 @@ from vtrans.text.languages import Languages
 
 Warn = Callable[[str], None]
 BODY_SECONDS = 30.0  # time limit for receiving a request
+BUSY_SECONDS = 2  # after which a client may try again
 UNFINISHED = 64  # maximum number of arriving requests per client
 LARGE = 50_000  # bytes of a request that is read and checked in a thread: a form of many fields takes seconds
 WRONG_KEYS = 10  # per client: at once, and as many again per minute
@@ -73,9 +74,9 @@ class Metrics:
             ("requests_total", "counter", "Requests answered.", self._answers),
             ("requests_in_progress", "gauge", "Requests being answered.", {"": self.answering}),
             ("request_seconds", "histogram", "Time to answer a request.", self._seconds),
-            ("sentences_total", "counter", "Sentences translated.", of_workers(lambda w: w.counts.lines)),
-            ("batches_total", "counter", "Batches translated.", of_workers(lambda w: w.counts.batches)),
-            ("busy_seconds_total", "counter", "Time spent translating.", of_workers(lambda w: w.counts.seconds)),
+            ("sentences_total", "counter", "Sentences translated.", of_workers(lambda w: w.lines)),
+            ("batches_total", "counter", "Batches translated.", of_workers(lambda w: w.batches)),
+            ("busy_seconds_total", "counter", "Time spent translating.", of_workers(lambda w: w.seconds)),
             ("waiting_sentences", "gauge", "Sentences that wait.", of_workers(lambda w: w.waiting)),
         )
         lines = []
@@ -93,7 +94,7 @@ class RequestHandler:
 
     def __init__(self, service: Service, limits: Limits, access: Access, warn: Warn) -> None:
         self.limits, self.metrics = limits, Metrics(service.workers)
-        self._service, self._access, self._warn = service, access, warn
+        self._access, self._warn = access, warn
         self._arriving = Counter[str]()
         self._rate, self._wrong_keys = RateLimit(limits.per_minute), RateLimit(WRONG_KEYS)
 
@@ -124,7 +125,7 @@ class RequestHandler:
         client = f"key {owner}" if owner else client
         if self.metrics.answering >= self.limits.requests:
             sentence = f"The server is answering {self.limits.requests:,} requests; try again later."
-            raise Refusal(503, sentence, retry_after(self.seconds()))
+            raise Refusal(503, sentence, retry_after(BUSY_SECONDS))
         if seconds := self._rate.take(client):
             sentence = f"Slowdown: at most {self.limits.per_minute:,} requests per minute are allowed."
             raise Refusal(429, sentence, retry_after(seconds))
@@ -202,11 +203,6 @@ class RequestHandler:
             return Refusal(504, f"The request took more than {self.limits.timeout:g} seconds; send less text.")
         self._warn(f"a request failed: {_place(error)}")
         return Refusal(500, "The server failed to answer; try again, or tell its operator.")
-
-    def seconds(self) -> int:
-        """Returns the estimated seconds until the waiting lines are translated, at least 1."""
-        workers = self._service.workers.values()
-        return max(1, round(max(worker.waiting * worker.seconds_per_line for worker in workers)))
 
 
 async def unless_gone(request: Request, work: Awaitable[Any]) -> Any:

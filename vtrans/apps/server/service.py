@@ -135,54 +135,49 @@ class Service:
         return self.pairs[languages]
 
     async def translate(
-        self,
-        texts: Sequence[str],
-        sources: Sequence[str],
-        target: str,
-        read: Read,
-        options: Mapping[str, RequestOptions],
-        owner: str,
-    ) -> list[Answer]:
-        """Returns the translation of each text, with the options of its source language and the owner's memory. There
-        may be fewer alternatives than requested.
+        self, texts: Sequence[str], source: str, target: str, read: Read, options: RequestOptions, owner: str
+    ) -> tuple[list[Detection], list[Answer]]:
+        """Returns the language and the translation of each text, with the owner's memory. There may be fewer
+        alternatives than requested.
 
-        `read` turns texts into documents. A text already in the target language is unchanged. The k-th alternative
-        joins the k-th alternatives of the sentences. A request's glossary extends the model's. Raises a Refusal for a
-        pair or an option that is not supported.
+        `read` turns texts into documents. If `source` is `auto`, the language of each text is detected; a text already
+        in the target language is unchanged. The k-th alternative joins the k-th alternatives of the sentences. A
+        request's glossary extends the model's. Raises a Refusal for a pair or an option that is not supported.
         """
+        detected = await self.sources(source, texts, target, read)
         answers = [Answer(text, [], [], []) for text in texts]
-        for source in dict.fromkeys(sources):
-            if source != target:
-                places = [i for i, code in enumerate(sources) if code == source]
-                pair, part = Languages(source, target), [texts[i] for i in places]
-                made = await self._translated(pair, part, read, options[source], owner)
+        for code in dict.fromkeys(one.language for one in detected):
+            if code != target:
+                places = [i for i, one in enumerate(detected) if one.language == code]
+                part = [texts[i] for i in places]
+                made = await self._translated(Languages(code, target), part, read, options, owner)
                 for i, answer in zip(places, made, strict=True):
                     answers[i] = answer
-        return answers
+        return detected, answers
 
     async def _translated(
         self, pair: Languages, texts: Sequence[str], read: Read, options: RequestOptions, owner: str
     ) -> list[Answer]:
         worker = self.worker(pair)
         options = replace(options, nbest=min(options.nbest, dict(options.search).get("beam", worker.nbest)))
+        if options.preferred:
+            formality = options.formality if self.supports(pair, options) else None
+            options = replace(options, formality=formality, preferred=False)
         if options != RequestOptions(options.nbest):
             try:
                 worker.check(options)
             except InputError as error:
                 raise Refusal(400, str(error).replace("`", "")) from None
         known = partial(self.memory.get, pair, owner=owner) if self.memory is not None else None
-        documents = dict(enumerate(await _computed([partial(read, text, pair.src) for text in texts], texts)))
-        answers: dict[int, Answer] = {}
-        for i, text in enumerate(texts):
-            if known and isinstance(documents[i], PlainDocument) and (corrected := known(text)) is not None:
-                answers[i] = Answer(corrected, [], [], [])
-                del documents[i]
+        documents = await _computed([partial(read, text, pair.src) for text in texts], texts)
+        parts = zip(documents, texts, strict=True)
+        corrections = [known(text) if known and isinstance(part, PlainDocument) else None for part, text in parts]
+        documents = [part for part, correction in zip(documents, corrections, strict=True) if correction is None]
         matches = await asyncio.to_thread(self._lookup, pair, owner) if pair in self._fuzzy else None
-        lines = await _translated([*documents.values()], worker, options, known, matches)
-        parts = zip(documents.values(), lines, strict=True)
-        joined = await _computed([partial(_answer, *part, options.nbest) for part in parts], texts)
-        answers |= zip(documents, joined, strict=True)
-        return [answers[i] for i in range(len(texts))]
+        lines = await _translations(documents, worker, options, known, matches)
+        calls = [partial(_answer, *part, options.nbest) for part in zip(documents, lines, strict=True)]
+        answers = iter(await _computed(calls, texts))
+        return [next(answers) if text is None else Answer(text, [], [], []) for text in corrections]
 
 
 def matching(given: str, codes: Sequence[str]) -> str | None:
@@ -221,7 +216,7 @@ def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
     return Answer(best, unique, document.links(chosen), document.confidences(chosen))
 
 
-async def _translated(
+async def _translations(
     documents: Sequence[Document],
     worker: Worker | Pivot,
     options: RequestOptions,

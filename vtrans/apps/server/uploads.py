@@ -59,11 +59,10 @@ class Files:
 
     async def translated(self, file: UploadedFile, options: RequestOptions, owner: str) -> str:
         """Translates a file. Returns the secret key of the result."""
-        texts = file.opened.texts
-        sources, by_source = [file.source] * len(texts), {file.source: options}
-        with self._usage.counted(owner, texts):
-            answers = await self._service.translate(texts, sources, file.target, file.opened.read, by_source, owner)
-            content = await in_thread(partial(file.opened.written, [answer.text for answer in answers]))
+        opened, languages = file.opened, (file.source, file.target)
+        with self._usage.counted(owner, opened.texts):
+            _, answers = await self._service.translate(opened.texts, *languages, opened.read, options, owner)
+            content = await in_thread(partial(opened.written, [answer.text for answer in answers]))
         return self.keep(file.name, content)
 
     def keep(self, name: str, content: bytes) -> str:

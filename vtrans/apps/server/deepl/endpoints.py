@@ -20,7 +20,7 @@ from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl.glossaries import Glossaries, GlossaryEndpoints, Source, Target, language
 from vtrans.apps.server.endpoints import Call, Endpoint
 from vtrans.apps.server.limits import Limits, Refusal, Usage
-from vtrans.apps.server.request_handler import RequestHandler
+from vtrans.apps.server.request_handler import BUSY_SECONDS, RequestHandler
 from vtrans.apps.server.requests import Fields, File, Text, Texts
 from vtrans.apps.server.service import AUTO, Read, Service, in_thread
 from vtrans.apps.server.uploads import KEPT_SECONDS, Files, UploadedFile
@@ -64,28 +64,14 @@ class Asked(Fields):
     translation_memory_id: Unsupported = None
     glossary_ids: Unsupported = None
 
-    def languages(self, service: Service) -> tuple[str | None, str]:
-        """Returns the served source language, None to detect it, and the served target language."""
+    def languages(self, service: Service) -> tuple[str, str]:
+        """Returns the served source language, or `auto` to detect it, and the served target language."""
         target = language("target_lang", self.target_lang, [pair.tgt for pair in service.pairs])
         if self.source_lang:
             return language("source_lang", self.source_lang, [pair.src for pair in service.pairs]), target
         if self.glossary_id:
             raise Refusal(400, "Parameter 'source_lang' not specified: a glossary needs it.")
-        return None, target
-
-    def options(self, service: Service, languages: Languages) -> RequestOptions:
-        """Returns the options for these languages. Raises a Refusal for a form of address that the model has not
-        learned, unless it is only preferred."""
-        options = RequestOptions(formality=FORMALITY.get(self.formality))
-        if options.formality and languages in service.pairs and not service.supports(languages, options):
-            if not self.formality.startswith("prefer_"):
-                raise Refusal(
-                    400,
-                    f"Target language {languages.tgt.upper()} does not support formality {self.formality!r}; use "
-                    "'default', 'prefer_more' or 'prefer_less'.",
-                )
-            options = RequestOptions()
-        return options
+        return AUTO, target
 
 
 class TextRequest(Asked):
@@ -191,34 +177,32 @@ class DeepL:
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
         self._limits.check(texts)
         source, target = asked.languages(self._service)
+        options = await self._options(call.owner, asked, target)
         with self._usage.counted(call.owner, texts):
-            detected = await self._service.sources(source or AUTO, texts, target, asked.read)
-            sources = [one.language for one in detected]
-            options = {
-                code: await self._options(call.owner, asked, Languages(code, target)) for code in dict.fromkeys(sources)
-            }
-            answers = await self._service.translate(texts, sources, target, asked.read, options, call.owner)
+            detected, answers = await self._service.translate(texts, source, target, asked.read, options, call.owner)
         return {
             "translations": [
                 Translation(
-                    detected_source_language=base(code).upper(),
+                    detected_source_language=base(one.language).upper(),
                     text=answer.text,
                     billed_characters=len(text) if asked.show_billed_characters else None,
                     model_type_used=asked.model_type.removeprefix("prefer_") or None,
                 )
-                for code, text, answer in zip(sources, texts, answers, strict=True)
+                for one, text, answer in zip(detected, texts, answers, strict=True)
             ]
         }
 
-    async def _options(self, owner: str, asked: Asked, languages: Languages) -> RequestOptions:
-        """Returns the options of a request for these languages, with its glossary. Raises a Refusal if it has none."""
-        options = asked.options(self._service, languages)
-        if not asked.glossary_id:
+    async def _options(self, owner: str, asked: Asked, target: str) -> RequestOptions:
+        """Returns the options of a request, with its glossary. Raises a Refusal if the owner has no such glossary."""
+        options = RequestOptions(
+            formality=FORMALITY.get(asked.formality), preferred=asked.formality.startswith("prefer_")
+        )
+        if not asked.glossary_id or not asked.source_lang:
             return options
         if self._glossaries is None:
             raise Refusal(404, "Glossary not found.")
         stored = await in_thread(partial(self._glossaries.get, owner, asked.glossary_id))
-        return replace(options, glossary=stored.dictionary(Languages(*map(base, languages))))
+        return replace(options, glossary=stored.dictionary(Languages(base(asked.source_lang), base(target))))
 
     async def languages(self, call: Call, asked: LanguagesRequest) -> list[DeepLLanguage]:
         """Lists the languages."""
@@ -247,9 +231,9 @@ class DeepL:
         ending = PurePath(upload.name.lower()).suffix
         if asked.output_format not in (None, ending.removeprefix(".")):
             raise Refusal(400, f"Value for 'output_format' not supported: the file stays in the format {ending}.")
-        file = await self._files.opened(upload, source or AUTO, target)
+        file = await self._files.opened(upload, source, target)
         characters = self._usage.check(call.owner, file.opened.texts)
-        options = await self._options(call.owner, asked, Languages(file.source, target))
+        options = await self._options(call.owner, asked, target)
         id, key = secrets.token_hex(16).upper(), secrets.token_hex(32).upper()
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._translated(file, options, call.owner))
@@ -282,7 +266,7 @@ class DeepL:
         document, status = self._document(call, asked), partial(DocumentStatus, document_id=call.id)
         await asyncio.wait([document.task], timeout=WAIT)
         if not document.task.done():
-            return status(status="translating", seconds_remaining=self._handler.seconds())
+            return status(status="translating", seconds_remaining=BUSY_SECONDS)
         if isinstance(made := document.task.result(), Refusal):
             return status(status="error", error_message=made.sentence)
         return status(status="done", billed_characters=document.characters)
