@@ -83,6 +83,6 @@ def make_app(
     app = Starlette(
         routes=routes, middleware=middleware, exception_handlers={HTTPException: refused}, lifespan=lifespan
     )
-    app.state.description = description(endpoints, version, limits)
+    app.state.endpoints, app.state.description = endpoints, description(endpoints, version, limits)
     app.router.redirect_slashes = False  # a redirect would go to the host that the client names
     return app
