@@ -70,8 +70,6 @@ class Key:
     """Whether the value changes only the speed, and translations at most by rounding."""
     search_only: bool = False
     """Whether the key has no effect on sampling."""
-    request: float | None = None
-    """The largest number that a request to the server may set, or the longest list; None: a request may not set it."""
     ranks_only: bool = False
     """Whether the key only affects the ranking of finished hypotheses."""
     omitted: bool = False

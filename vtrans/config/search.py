@@ -23,7 +23,7 @@ class SearchConfig:
     PANEL: ClassVar[str] = "Search"
 
     beam: int = _usual_number(
-        4, 1, 1000, "Number of hypotheses kept per sentence; 1 is greedy search.", "hypotheses", request=16, signed=True
+        4, 1, 1000, "Number of hypotheses kept per sentence; 1 is greedy search.", "hypotheses", signed=True
     )
     beam_groups: int = _search_number(
         1,
@@ -32,19 +32,15 @@ class SearchConfig:
         "Number of groups that share the beam; each avoids the subwords that earlier groups choose (diverse beam "
         "search, Vijayakumar et al. 2018). It must divide `beam`.",
         "groups",
-        request=16,
     )
     diversity: float = _search_number(
         0.5,
         0.0,
         1000.0,
         "Penalty per row of an earlier group of the beam that chose the same subword; 0.2 to 1 is usual.",
-        request=1000,
         idle_if={"beam_groups": lambda value: value == 1},
     )
-    alpha: float = _search_number(
-        0.6, -10.0, 10.0, "Exponent of the length penalty.", request=10, ranks_only=True, signed=True
-    )
+    alpha: float = _search_number(0.6, -10.0, 10.0, "Exponent of the length penalty.", ranks_only=True, signed=True)
     length_penalty: str = _search_choice(
         "gnmt",
         {
@@ -53,7 +49,6 @@ class SearchConfig:
         },
         "Divisor of the log-probability in the score of a hypothesis.",
         metavar="KIND",
-        request=1,
         ranks_only=True,
         signed=True,
         idle_if={"alpha": lambda value: value == 0},
@@ -68,7 +63,6 @@ class SearchConfig:
         },
         "When the search stops.",
         metavar="RULE",
-        request=1,
         signed=True,
     )
     max_length: int = _number(
@@ -78,7 +72,6 @@ class SearchConfig:
         "Maximum number of subwords, EOS included. 0 keeps only the built-in limit: 50 more than the longest of "
         "source, prefix and `min_length`, unless `max_ratio` is set.",
         "tokens",
-        request=10**6,
         signed=True,
     )
     max_ratio: float = _number(
@@ -87,18 +80,14 @@ class SearchConfig:
         1000.0,
         "Maximum number of subwords per subword of the source, both with EOS, as in Marian; 0 means no such limit.",
         unset="none",
-        request=3,
     )
-    min_length: int = _number(
-        0, 0, 10**6, "Minimum number of subwords, without EOS.", "tokens", request=100, signed=True
-    )
+    min_length: int = _number(0, 0, 10**6, "Minimum number of subwords, without EOS.", "tokens", signed=True)
     no_repeat_ngram: int = _number(
         0,
         0,
         1000,
         "Never repeat a sequence of this many subwords in a translation; 0 switches the rule off.",
         "tokens",
-        request=1000,
         signed=True,
     )
     repetition_penalty: float = _number(
@@ -107,13 +96,10 @@ class SearchConfig:
         1000.0,
         "Factor on the log-probability of subwords that the translation already contains (Keskar et al. 2019). Scores "
         "include it.",
-        request=1000,
         signed=True,
         idle_if={"no_repeat_ngram": lambda value: value == 1},
     )
-    suppress: tuple[str, ...] = _texts(
-        "Subwords that no translation contains.", metavar="PIECE", unset="none", request=100
-    )
+    suppress: tuple[str, ...] = _texts("Subwords that no translation contains.", metavar="PIECE", unset="none")
     begin: tuple[str, ...] = _texts(
         "Subwords with which every translation begins, such as the language code of a multilingual model. They cost "
         "nothing, and the text does not show those that are tags.",

@@ -98,7 +98,7 @@ async def test_lines_that_want_something_else_are_another_batch() -> None:
     model.gate.release(4)
     first = ask(worker, "x")
     await until_busy(model)
-    wishes = [ONE, RequestOptions(3), ONE, RequestOptions(search=(("beam", 2),))]
+    wishes = [ONE, RequestOptions(3), ONE, RequestOptions(formality="more")]
     asked = (worker.translate(window([line]), wish) for line, wish in zip("abcd", wishes, strict=True))
     answers = await asyncio.gather(*asked, first)
     assert [len(answer[0]) for answer in answers] == [1, 3, 1, 1, 1]

@@ -13,7 +13,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from vtrans.apps.documents.document import Nbest
 from vtrans.text.vocabulary import Formality
@@ -25,9 +24,6 @@ CHARACTERS = 8000  # a batch takes no more lines after this many characters, so 
 LONG_LINE = 1000  # a line with more characters is long
 GATHER = 0.003  # seconds that a first line waits for others
 
-SearchSettings = tuple[tuple[str, Any], ...]
-"""(name, value) pairs that override the model's search settings."""
-
 
 @dataclass(frozen=True)
 class RequestOptions:
@@ -38,7 +34,6 @@ class RequestOptions:
     nbest: int = 1
     alignments: bool = False
     glossary: Glossary | None = None
-    search: SearchSettings = ()
     formality: Formality | None = None
     preferred: bool = False
     confidence: bool = False
@@ -175,8 +170,7 @@ class Slots:
 
 class Worker:
     """Translates lines with one model, and counts lines, batches and seconds. `nbest` is the maximum number of
-    translations per line, unless a request sets `beam`. `check` raises InputError for a request that the model does not
-    support."""
+    translations per line. `check` raises InputError for a request that the model does not support."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, create_model
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,36 +18,17 @@ from vtrans.apps.documents.files import FORMATS
 from vtrans.apps.documents.formats.html import READERS
 from vtrans.apps.documents.placeholders import placeholders
 from vtrans.apps.server.access import Access, url_at
-from vtrans.apps.server.batching import RequestOptions, SearchSettings
+from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.endpoints import Call, Endpoint
 from vtrans.apps.server.limits import Limits, Refusal, Usage
 from vtrans.apps.server.requests import Fields, File, Text, Texts
 from vtrans.apps.server.service import AUTO, Service
 from vtrans.apps.server.uploads import Files
-from vtrans.config import SearchConfig
-from vtrans.config.keys import Key, keys_of
 from vtrans.text.languages import Languages, language_name
 from vtrans.text.vocabulary import Formality
 from vtrans.translate.wording.glossary import Glossary, pair_of
 
 GLOSSARY_TERMS, GLOSSARY_CHARACTERS = 1000, 200  # of a request, and of a term or a translation
-SEARCH_KEYS = {name: key for name, key in keys_of(SearchConfig).items() if key.request is not None}
-"""The search settings that a request may override."""
-
-
-def _setting(key: Key) -> Any:
-    """Returns the type and field of a search setting, with the bounds for requests; None keeps the model's setting."""
-    most = key.request or 0
-    if key.choices:
-        kind: Any = Literal[*key.choices]
-    elif key.kind is list:
-        one = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)  # from a form
-        kind = Annotated[tuple[Text, ...], Field(max_length=int(most), fail_fast=True), one]
-    elif key.kind is bool:
-        kind = bool
-    else:
-        kind = Annotated[key.kind, Field(ge=key.low, le=min(key.high, most))]
-    return kind | None, Field(None, description=key.described)
 
 
 class Keyed(Fields):
@@ -56,18 +37,12 @@ class Keyed(Fields):
     api_key: Annotated[str, Field(description="An API key, if the server needs one.")] = ""
 
 
-# mypy refuses a base class that a call returns.
-class Asked(create_model("Searched", __base__=Keyed, **{n: _setting(key) for n, key in SEARCH_KEYS.items()})):  # type: ignore[misc]
+class Asked(Keyed):
     """The fields of texts and files."""
 
     source: Annotated[Text, Field(description="The language of the text, or auto.", examples=["en", "auto"])]
     target: Annotated[Text, Field(examples=["en", "pt-BR"])]
     formality: Annotated[Formality | None, Field(description="For a target under formality in /languages.")] = None
-
-    @property
-    def search(self) -> SearchSettings:
-        """The settings that override the model's."""
-        return tuple((name, value) for name in SEARCH_KEYS if (value := getattr(self, name)) is not None)
 
 
 Term = Annotated[Text, Field(max_length=GLOSSARY_CHARACTERS)]
@@ -97,7 +72,6 @@ class TranslateRequest(Asked):
         return RequestOptions(
             1 + self.alternatives,
             glossary=_glossary(self.glossary or ()),
-            search=self.search,
             formality=self.formality,
             confidence=self.confidence,
         )
@@ -209,7 +183,7 @@ class LibreTranslate:
         """Translates a file."""
         languages = self.service.source(asked.source), self.service.code(asked.target)
         file = await self._files.opened(asked.file, *languages)
-        options = RequestOptions(search=asked.search, formality=asked.formality)
+        options = RequestOptions(formality=asked.formality)
         key = await self._files.translated(file, options, call.owner)
         # The client's Host header is not used: this server would seem to vouch for links to other hosts.
         base = (self.access.public_url or url_at(*call.request.scope["server"])).rstrip("/")

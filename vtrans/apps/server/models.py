@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 
 from vtrans.apps.documents.document import Nbest, Translated
 from vtrans.apps.documents.sentences import PROTECTION
-from vtrans.apps.server.batching import Batch, RequestOptions, SearchSettings, Slots, Worker
+from vtrans.apps.server.batching import Batch, RequestOptions, Slots, Worker
 from vtrans.config.threads import set_threads
 from vtrans.system.errors import InputError
 from vtrans.system.forks import DiedError
@@ -102,8 +102,6 @@ class _Requested:
                 f"`confidence` needs a calibrated model, and that from {pair.src} to {pair.tgt} is not; leave it out."
             )
         translator, glossary = self.translators[pair], self.glossaries.get(pair)
-        if options.search:
-            translator = _adjusted(translator, options.search)
         if options.glossary is not None:
             glossary = glossary.with_terms(options.glossary) if glossary else options.glossary
         to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
@@ -121,17 +119,6 @@ class _Requested:
         """Raises InputError for options that the model of this pair does not support."""
         translator, chosen = self.options(pair, options)
         translator.check(chosen)
-        reason = translator.search.contradicts_phrases("protected text")
-        if reason and self.translators[pair].search.can_require_phrases:
-            raise InputError(reason)
-
-
-@lru_cache(maxsize=64)
-def _adjusted(stored: Translator, search: SearchSettings) -> Translator:
-    """Returns a translator with the search settings of a request."""
-    translator = Translator(stored.engine, replace(stored.search, **dict(search)))
-    translator.turn = stored.turn
-    return translator
 
 
 def _nbest(translations: Sequence[Translation]) -> Nbest:

@@ -159,7 +159,7 @@ class Service:
         self, pair: Languages, texts: Sequence[str], read: Read, options: RequestOptions, owner: str
     ) -> list[Answer]:
         worker = self.worker(pair)
-        options = replace(options, nbest=min(options.nbest, dict(options.search).get("beam", worker.nbest)))
+        options = replace(options, nbest=min(options.nbest, worker.nbest))
         if options.preferred:
             formality = options.formality if self.supports(pair, options) else None
             options = replace(options, formality=formality, preferred=False)
@@ -282,7 +282,7 @@ class Pivot:
 
 def _plain(options: RequestOptions) -> RequestOptions:
     """Returns the options for the first worker."""
-    return RequestOptions(alignments=options.alignments, search=options.search)
+    return RequestOptions(alignments=options.alignments)
 
 
 def _linked(first: Translated, seconds: Nbest) -> Nbest:
