@@ -54,18 +54,18 @@ class _Request:
         self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # waiting lines; the long ones under True
         for i, line in enumerate(lines):
             self.left[len(line.text) > LONG_LINE].append(i)
-        self._translations: dict[int, Nbest] = {}
+        self.translations: dict[int, Nbest] = {}
 
     def wants(self, i: int) -> bool:
         """Returns whether the translations of line `i` are still needed."""
-        return not self.answer.done() and i not in self._translations
+        return not self.answer.done() and i not in self.translations
 
     def add(self, i: int, translations: Nbest) -> None:
         """Adds the translations of line `i`."""
         if self.wants(i):
-            self._translations[i] = translations
-            if len(self._translations) == len(self.lines):
-                self.answer.set_result([self._translations[k] for k in range(len(self.lines))])
+            self.translations[i] = translations
+            if len(self.translations) == len(self.lines):
+                self.answer.set_result([self.translations[k] for k in range(len(self.lines))])
 
 
 @dataclass
@@ -81,8 +81,9 @@ class Batch:
         request.answer.get_loop().call_soon_threadsafe(request.add, i, translations)
 
     def abandoned(self) -> bool:
-        """Returns whether no request still needs a line of the batch."""
-        return not any(request.wants(i) for request, i in self.lines)
+        """Returns whether no request still needs one of the missing lines."""
+        missing = [request for request, i in self.lines if i not in request.translations]
+        return bool(missing) and all(request.answer.done() for request in missing)
 
     async def translate(self, threads: ThreadPoolExecutor) -> None:
         """Translates the lines. If that fails, retries each request separately, so that only the faulty one fails."""
