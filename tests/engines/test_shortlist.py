@@ -173,8 +173,9 @@ def test_a_list_holds_frequent_subwords_translations_and_copies() -> None:
     table = Shortlist(np.array([[9, 8]] * 4 + [[6, 7], [7, 3], [0, 5]], np.int32), np.array([2, 0], np.int32))
     joint, apart = Candidates(table, 10, joint=True), Candidates(table, 10, joint=False)
 
-    def lists(candidates: Candidates, *args: Any) -> list[list[int]]:
-        return [row.nonzero()[0].tolist() for row in candidates.listed(*args)]
+    def lists(candidates: Candidates, sources: list[list[int]], forced: list[tuple[int, ...]]) -> list[list[int]]:
+        common, more = candidates.common_V.nonzero()[0].tolist(), candidates.more(sources, forced).tolist()
+        return [sorted([*common, *(token for row, token in more if row == i)]) for i in range(len(sources))]
 
     sources = [[4, EOS_ID], [6, 5, EOS_ID]]
     assert lists(joint, sources, [(), ()]) == [[2, 3, 4, 6, 7, 8, 9], [2, 3, 5, 6, 7, 8, 9]]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig
 from vtrans.engines.alignments import Links, links
-from vtrans.engines.cross_attention import attention
+from vtrans.engines.forced import attention
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.model.cache import Cache
 from vtrans.model.checkpoint import weights_of

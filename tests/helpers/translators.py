@@ -15,7 +15,7 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import Links
-from vtrans.engines.engine import Source
+from vtrans.engines.engine import Engine, Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.model.network import Transformer
@@ -96,7 +96,7 @@ def translator(config: ModelConfig = SMALL, *, retry: bool = True, **search: Any
     return Translator(TorchEngine([loaded(config)]), dataclasses.replace(SEARCH, **search), retry=retry)
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """An engine that finds the texts of `answers`, which are equally probable."""
 
     def __init__(self, vocab: Vocabulary) -> None:

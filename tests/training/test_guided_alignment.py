@@ -15,7 +15,7 @@ from torch import Tensor
 from vtrans.config import ModelConfig, Recipe, TrainConfig, check_together
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
-from vtrans.engines.cross_attention import cross_attention, mean_attention
+from vtrans.engines.forced import cross_attention, mean_attention
 from vtrans.model.checkpoint import load_model
 from vtrans.model.network import Transformer
 from vtrans.system.errors import RecipeError

@@ -289,8 +289,8 @@ def learn_shortlist(
     the translations.
 
     A sentence allows the translations of its subwords and the most frequent target subwords, and the decoder projects
-    only to allowed subwords (Jean et al. 2015, section 3.3; L'Hostis et al. 2016): candidates.py and listed.py of
-    engines/. Source ids that are `tags` have no translations; see `aligned` for `progress`.
+    only to allowed subwords (Jean et al. 2015, section 3.3; L'Hostis et al. 2016): candidates.py and incremental.py
+    of engines/. Source ids that are `tags` have no translations; see `aligned` for `progress`.
     """
     often = np.argsort(-store.counts("tgt", tgt_size), kind="stable")[:frequent].astype(np.int32)
     cells = _Cells(store, tgt_size, progress)

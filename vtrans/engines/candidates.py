@@ -6,15 +6,17 @@ vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vtrans.search.history import Ints
 from vtrans.storage.model_file import Shortlist
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
+
+More = Callable[[Sequence[Sequence[int]]], Ints]
+"""Returns the allowed subwords of sources beyond the common ones, as sorted pairs of source and subword [n, 2]."""
 
 
 class Candidates:
@@ -47,27 +49,11 @@ class Candidates:
         keys_n = np.concatenate((keys_nX.ravel(), forced_numbers_n * V + forced_n))
         return np.stack(np.divmod(np.unique(keys_n[self.others_V[keys_n % V]]), V), 1)
 
-    def listed(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-        """Returns whether each subword is allowed in each sentence [B, V]."""
-        listed_BV = self.common_V[None].repeat(len(sources), 0)
-        listed_BV[tuple(self.more(sources, forced).T)] = True
-        return listed_BV
-
-
-class Listing:
-    """The allowed subwords of the sentences of one search, including the `forced` subwords of each sentence. Sentences
-    must enter in the order of `forced`."""
-
-    def __init__(self, candidates: Candidates, forced: Iterable[Sequence[int]]) -> None:
-        self._candidates, self._forced = candidates, iter(forced)
-
-    def more(self, sources: Sequence[Sequence[int]]) -> Ints:
-        """Like `Candidates.more`, for the next sentences."""
-        return self._candidates.more(sources, list(islice(self._forced, len(sources))))
-
-    def listed(self, sources: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-        """Like `Candidates.listed`, for the next sentences."""
-        return self._candidates.listed(sources, list(islice(self._forced, len(sources))))
+    def entering(self, forced: Iterable[Sequence[int]]) -> More:
+        """Returns a function for one search: like `more`, for the next sentences, which must enter in the order of
+        `forced`."""
+        left = iter(forced)
+        return lambda sources: self.more(sources, list(islice(left, len(sources))))
 
 
 def _joined(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from vtrans.config import DECODING_PRECISIONS
 from vtrans.config.threads import threads
-from vtrans.engines.candidates import Candidates, Listing
-from vtrans.engines.common import ModelEngine
+from vtrans.engines.candidates import Candidates, More
 from vtrans.engines.compiled.decoder import CompiledDecoder
 from vtrans.engines.compiled.forced import mean_attention, token_logprobs
 from vtrans.engines.compiled.plain_search import plain_search
+from vtrans.engines.engine import Engine
 from vtrans.search.decoder import Logprobs, SubwordPair
 from vtrans.storage.model_file import Model, Weights
 
 
-class CompiledEngine(ModelEngine):
-    """Implements `Engine` with compiled code (`library`) on the CPU. See CompiledDecoder for `precision`."""
+class CompiledEngine(Engine):
+    """An engine in compiled code (`library`) on the CPU. See CompiledDecoder for `precision`."""
 
     name = "compiled"
     device = "cpu"
@@ -38,8 +38,8 @@ class CompiledEngine(ModelEngine):
             CompiledDecoder(loaded.model, library, precision, common) for loaded in self.models
         ]
 
-    def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[CompiledDecoder]:
-        return [decoder.limited(Listing(candidates, forced).more) for decoder in self.decoders]
+    def _limited(self, model: int, candidates: Candidates, more: More) -> CompiledDecoder:
+        return self.decoders[model].limited(more)
 
     def _attention(self, model: int, pairs: Sequence[SubwordPair], batch_tokens: int) -> Iterator[tuple[int, Logprobs]]:
         return enumerate(mean_attention(self.decoders[model], pairs, threads()))

@@ -7,18 +7,16 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from vtrans.config import DECODING_PRECISIONS
-from vtrans.engines.candidates import Candidates, Listing
-from vtrans.engines.common import ModelEngine
-from vtrans.engines.cross_attention import Attention, attention
-from vtrans.engines.forced import token_logprobs
-from vtrans.engines.incremental import IncrementalDecoder
-from vtrans.engines.listed import Shortlisted
+from vtrans.engines.candidates import Candidates, More
+from vtrans.engines.engine import Engine
+from vtrans.engines.forced import Attention, attention, token_logprobs
+from vtrans.engines.incremental import IncrementalDecoder, Shortlisted
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.decoder import SubwordPair
 
 
-class TorchEngine(ModelEngine):
-    """Implements `Engine` with torch; all models are on one device. See IncrementalDecoder for `precision`."""
+class TorchEngine(Engine):
+    """An engine in torch; all models are on one device. See IncrementalDecoder for `precision`."""
 
     name = "torch"
 
@@ -37,8 +35,8 @@ class TorchEngine(ModelEngine):
             IncrementalDecoder(transformer, precision) for transformer in self._transformers
         ]
 
-    def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[Shortlisted]:
-        return [Shortlisted(decoder, Listing(candidates, forced)) for decoder in self.decoders]
+    def _limited(self, model: int, candidates: Candidates, more: More) -> Shortlisted:
+        return Shortlisted(self.decoders[model], candidates.common_V, more)
 
     @torch.inference_mode()
     def _attention(

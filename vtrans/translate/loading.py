@@ -11,13 +11,12 @@ from typing import Any
 from vtrans.config import DECODING_PRECISIONS, EngineConfig, SearchConfig, section_from
 from vtrans.config.keys import idle_messages
 from vtrans.config.threads import threads
-from vtrans.engines.common import normalized
 from vtrans.engines.compiled.compiler import CompilerError
 from vtrans.engines.compiled.decoder import compiled_decoder
 from vtrans.engines.compiled.definitions import changed_files
 from vtrans.engines.compiled.weights import PRECISIONS
 from vtrans.engines.compiled_engine import CompiledEngine
-from vtrans.engines.engine import Engine
+from vtrans.engines.engine import Engine, normalized
 from vtrans.storage.model_file import needs_code, read_weights
 from vtrans.storage.run_folder import ChosenModel, choose_model
 from vtrans.system.console import Console

@@ -14,8 +14,7 @@ from test_decoder import WIDE
 from vtrans.config import ModelConfig
 from vtrans.engines.compiled import forced
 from vtrans.engines.compiled.decoder import CompiledDecoder, compiled_decoder
-from vtrans.engines.cross_attention import mean_attention
-from vtrans.engines.forced import forced_batches
+from vtrans.engines.forced import forced_batches, mean_attention
 from vtrans.engines.forced import token_logprobs as in_torch
 from vtrans.model.network import Transformer
 from vtrans.search.decoder import SubwordPair

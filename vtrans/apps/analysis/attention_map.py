@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from vtrans.data.batches import Batch
-from vtrans.engines.cross_attention import cross_attention, mean_attention, upper_half
-from vtrans.engines.forced import forced_batches
+from vtrans.engines.forced import cross_attention, forced_batches, mean_attention, upper_half
 from vtrans.model.network import Transformer
 from vtrans.system.console import STEERING, text_width
 from vtrans.system.errors import InputError

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.config.threads import threads
+from vtrans.engines.candidates import More
 from vtrans.engines.compiled import SOURCES
 from vtrans.engines.compiled.compiler import compiled_library
 from vtrans.engines.compiled.weights import Sizes, in_order, sizes_of
@@ -146,13 +147,12 @@ class CompiledDecoder:
         self.config, self.library, self.rows = weights.config, library, ROWS
         self.precision = precision
         self.compiled = CompiledModel(weights, library, precision, common)
-        self.more: Callable[[Sequence[Sequence[int]]], Ints] | None = None
+        self.more: More | None = None
         self.vocabulary = len(weights["projection.weight"])
         self.src_positions, self.tgt_positions = _PositionRows(weights, "src"), _PositionRows(weights, "tgt")
 
-    def limited(self, more: Callable[[Sequence[Sequence[int]]], Ints]) -> CompiledDecoder:
-        """Returns a copy of this decoder in which sentences allow only the common subwords and `more`. For entering
-        sources, `more` returns sorted pairs of source and subword [n, 2]."""
+    def limited(self, more: More) -> CompiledDecoder:
+        """Returns a copy of this decoder in which sentences allow only the common subwords and `more`."""
         made = copy.copy(self)
         made.more = more
         return made

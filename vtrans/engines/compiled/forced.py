@@ -1,5 +1,5 @@
 """Forced decoding with compiled code: the log-probabilities and aligning attention of existing translations, which
-engines/forced.py and engines/cross_attention.py compute with torch.
+engines/forced.py computes with torch.
 
 A pass computes all positions of a pair at once. Threads divide the pairs and do not change the result. The whole
 vocabulary is used, even with a shortlist.
@@ -45,7 +45,7 @@ def token_logprobs(decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threa
 
 def mean_attention(decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threads: int) -> Iterator[Floats]:
     """Yields, for each pair, the attention [T, S] that aligns each target subword, like
-    `cross_attention.mean_attention`."""
+    `mean_attention` of engines/forced.py."""
     config = decoder.config
     for some in _parts(pairs):
         weights, at = _pass(decoder, some, threads, attention=True)[1], 0
