@@ -30,7 +30,7 @@ from torch import Tensor
 from vtrans import __version__
 from vtrans.apps.analysis.commands.doctor import torch_facts
 from vtrans.config import SearchConfig
-from vtrans.data.batches import prefetch
+from vtrans.data.batches import Cursor, RankBatch, prefetch
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
@@ -46,7 +46,6 @@ from vtrans.system.devices import pick_device
 from vtrans.system.errors import InputError
 from vtrans.system.process import manage_memory, peak_memory
 from vtrans.system.ranks import Ranks
-from vtrans.training.batch_loader import Cursor, RankBatch
 from vtrans.training.setup import TrainOptions, set_up
 from vtrans.training.trainer import Trainer
 from vtrans.translate.translator import Translator
@@ -156,14 +155,14 @@ class Check:
         """Counts what waits for the device: in updates, in reading their losses, and in the steps of a search."""
         trainer = self.trainer("waits", *TWIN)
         with closing(batches(trainer)) as groups:
-            trainer.updates.update(next(groups))  # the first update of a process makes more
-            trainer.updates.read()
+            trainer.update(next(groups))  # the first update of a process makes more
+            trainer.read()
             some = [*islice(groups, 5)]
         with self.count() as updates:
             for group in some:
-                trainer.updates.update(group)
+                trainer.update(group)
         with self.count() as reads:
-            trainer.updates.read()
+            trainer.read()
         engine = TorchEngine([load_model(self.folder / f"twin-{self.device.type}/last.safetensors", self.device)])
         decoder = Counting(engine.models[0].model)
         engine.decoders = [decoder]
@@ -187,10 +186,10 @@ class Check:
         began = time.monotonic()
         with closing(batches(trainer)) as groups:
             for number, group in enumerate(groups, 1):
-                trainer.updates.update(group)
+                trainer.update(group)
                 counted += group
                 if number % 10 == 0:
-                    trainer.updates.read()  # waits for the device
+                    trainer.read()  # waits for the device
                     if number > 10 and time.monotonic() - began > self.size.seconds:
                         break
                     if number == 10:  # the kernels are warm

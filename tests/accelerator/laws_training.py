@@ -112,10 +112,10 @@ def test_updates_wait_only_where_their_losses_are_read(feature: str, linked_data
     trainer = Trainer(set_up_run(linked_data, tmp_path / "run", *settings, device=DEVICE))
     with closing(trainer._batches()) as batches, waits() as waited:
         for _ in range(3):
-            trainer.updates.update([*islice(batches, 2)])
+            trainer.update([*islice(batches, 2)])
     assert not waited
     with waits() as waited:
-        trainer.updates.read()
+        trainer.read()
     assert len(waited) == 1
 
 

@@ -21,7 +21,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from vtrans.config import PRECISIONS, ModelConfig, TrainConfig
-from vtrans.data.batches import Batch, collate, plan_epoch
+from vtrans.data.batches import Batch, collate
+from vtrans.data.epochs import plan_epoch
 from vtrans.model import kernels
 from vtrans.model.automatic import automatic_kernels
 from vtrans.model.kernels import Kernels

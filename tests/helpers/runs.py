@@ -22,7 +22,7 @@ from forking import start_python
 from safetensors.torch import load_file
 
 import vtrans
-from vtrans.data.batches import collate
+from vtrans.data.batches import RankBatch, collate
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder, RunLock
@@ -30,7 +30,6 @@ from vtrans.storage.states import read_progress
 from vtrans.system.console import Console
 from vtrans.system.errors import VtransError
 from vtrans.system.ranks import Ranks
-from vtrans.training.batch_loader import RankBatch
 from vtrans.training.progress import Progress
 from vtrans.training.setup import SetUp, TrainOptions, set_up
 from vtrans.training.trainer import Trainer, train

@@ -22,7 +22,7 @@ from vtrans.system.console import Console
 from vtrans.system.errors import InputError, VtransError
 from vtrans.system.ranks import CPU, Ranks
 from vtrans.training.machine import TOKENS, divide
-from vtrans.training.updates import Updates
+from vtrans.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
 
@@ -84,14 +84,14 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path: Path, tiny_dat
 
 def in_rank(monkeypatch: pytest.MonkeyPatch, rank: int, step: int, act: Callable[[], Any]) -> None:
     """Makes a rank do something before the update that follows a step."""
-    update = Updates.update
+    update = Trainer.update
 
-    def acting(updates: Updates, group: Any) -> None:
-        if (updates.job.ranks.rank, updates.progress.step) == (rank, step):
+    def acting(trainer: Trainer, group: Any) -> None:
+        if (trainer.job.ranks.rank, trainer.progress.step) == (rank, step):
             act()
-        update(updates, group)
+        update(trainer, group)
 
-    monkeypatch.setattr(Updates, "update", acting)
+    monkeypatch.setattr(Trainer, "update", acting)
 
 
 def die() -> None:

@@ -7,7 +7,7 @@ from conftest import EVERY_STEP, TINY, make_data, tiny_train
 from corpora import VALID, made, two_languages
 from runs import heard, lines
 
-from vtrans.data.batches import Mixture, plan_epoch, tempered
+from vtrans.data.epochs import Mixture, plan_epoch, tempered
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import load_model
 from vtrans.score.metrics import corpus_scores

@@ -14,7 +14,8 @@ from torch import Tensor
 
 import vtrans
 from vtrans.config import ModelConfig, Recipe, TrainConfig
-from vtrans.data.batches import Batch, Mixture
+from vtrans.data.batches import Batch, BatchLoader
+from vtrans.data.epochs import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.model.network import Transformer
 from vtrans.storage.run_folder import RunFolder
@@ -23,7 +24,6 @@ from vtrans.system.errors import InputError, VtransError
 from vtrans.system.own_code import class_of
 from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import PAD_ID
-from vtrans.training.batch_loader import BatchLoader
 from vtrans.training.optimization.loss import Objective
 
 SETTINGS = (*EVERY_STEP, *BRIEF)

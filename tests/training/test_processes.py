@@ -9,7 +9,7 @@ import pytest
 from conftest import TINY, tiny_train
 from runs import SMOOTH, alike, command, heard, lines, process, ranks_of, wait_for_line
 
-from vtrans.data.batches import plan_epoch
+from vtrans.data.epochs import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder
 
@@ -42,16 +42,15 @@ HURT = """
 import os, sys, time
 from vtrans import cli
 from vtrans.training.trainer import Trainer
-from vtrans.training.updates import Updates
 
 rank, where, number, pause = os.environ["RANK"], sys.argv.pop(1), int(sys.argv.pop(1)), float(sys.argv.pop(1))
-update, interrupted = Updates.update, Trainer._interrupted
+update, interrupted = Trainer.update, Trainer._interrupted
 
 
-def hurt_update(updates, group):
-    if (rank, where, updates.progress.step) == ("1", "update", 7):
+def hurt_update(trainer, group):
+    if (rank, where, trainer.progress.step) == ("1", "update", 7):
         os.kill(os.getpid(), number)
-    update(updates, group)
+    update(trainer, group)
 
 
 def slow_validation(trainer):
@@ -61,7 +60,7 @@ def slow_validation(trainer):
     return interrupted(trainer)
 
 
-Updates.update, Trainer._interrupted = hurt_update, slow_validation
+Trainer.update, Trainer._interrupted = hurt_update, slow_validation
 cli.main()
 """
 

@@ -17,7 +17,7 @@ from runs import Stopper, command, heard, interrupted, lines, process, run_train
 from safetensors.torch import load_file
 
 import vtrans.data.augmentation
-from vtrans.data.batches import plan_epoch
+from vtrans.data.epochs import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder

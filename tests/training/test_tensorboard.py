@@ -14,7 +14,6 @@ from runs import lines
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import InputError
-from vtrans.training.tensorboard import Events
 
 ON = "train.tensorboard=true"
 Point = tuple[str, float, int]
@@ -91,7 +90,7 @@ def test_the_error_names_the_extra(tmp_path: Path, tiny_data: DataFolder, monkey
 
     monkeypatch.setattr(importlib, "import_module", broken)
     with pytest.raises(InputError, match="protobuf is too old"):
-        Events(tmp_path / "run")
+        tiny_train(tiny_data, tmp_path / "run", ON)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the package and of those it imports

@@ -10,11 +10,10 @@ from conftest import TINY, tiny_train
 from runs import heard, lines, set_up_run
 
 import vtrans.data.augmentation
-from vtrans.data.batches import plan_epoch
+from vtrans.data.epochs import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
-from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import BOS_ID
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.recipe import load_recipe
@@ -82,7 +81,7 @@ def test_the_nearer_limit_counts(tmp_path: Path, tiny_data: DataFolder, steps: i
     settings = (f"train.max_steps={steps}", f"train.max_minutes={minutes}")
     trainer = Trainer(set_up_run(tiny_data, tmp_path, *settings))
     trainer.progress.step, trainer.progress.seconds = 20, 240
-    assert trainer.log.share == share
+    assert trainer.share == share
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
@@ -92,11 +91,6 @@ def test_marians_start_stays_zero(tiny_data: DataFolder, tmp_path: Path, optimiz
     weight = load_model(run.last).model.tgt_embedding.weight
     assert not weight[BOS_ID].any()
     assert weight[BOS_ID + 1].any()
-
-
-def test_marians_start_cannot_be_divided_among_processes(tiny_data: DataFolder, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="fsdp"):
-        tiny_train(tiny_data, tmp_path / "run", "model.positions=marian", "train.parallel=fsdp")
 
 
 def test_a_dry_run_reports_time_and_memory_and_writes_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -14,22 +14,22 @@ from vtrans.data.batches import Batch
 from vtrans.data.store import DataFolder
 from vtrans.system.errors import VtransError
 from vtrans.training.optimization.optimizer import learning_rate
-from vtrans.training.updates import NON_FINITE_LIMIT, Updates
+from vtrans.training.trainer import NON_FINITE_LIMIT, Trainer
 
 
-def double_updates(data: DataFolder, run: Path, *overrides: str) -> Updates:
+def double_trainer(data: DataFolder, run: Path, *overrides: str) -> Trainer:
     """Updates in float64 by plain gradient descent, which exposes the gradient."""
-    ready = set_up_run(data, run, "model.dropout=0.0", *overrides)
-    ready.learner.model.double()
-    ready.learner.optimizer = torch.optim.SGD(ready.learner.model.parameters(), lr=1.0, fused=True)
-    return Updates(ready.job, ready.learner, ready.learner.objective, ready.progress)
+    trainer = Trainer(set_up_run(data, run, "model.dropout=0.0", *overrides))
+    trainer.learner.model.double()
+    trainer.learner.optimizer = torch.optim.SGD(trainer.learner.model.parameters(), lr=1.0, fused=True)
+    return trainer
 
 
 def test_each_update_has_its_own_dropout_masks(tmp_path: Path, tiny_data: DataFolder) -> None:
-    updates = double_updates(tiny_data, tmp_path / "run", "train.seed=3")
+    trainer = double_trainer(tiny_data, tmp_path / "run", "train.seed=3")
     seeds = []
     for _ in range(3):
-        updates.update([rank_batch(tiny_data, [0, 1])])
+        trainer.update([rank_batch(tiny_data, [0, 1])])
         seeds.append(torch.initial_seed())
     assert len(set(seeds)) == 3
 
@@ -38,15 +38,15 @@ def test_accumulated_batches_give_the_update_of_one_large_batch(tmp_path: Path, 
     parts = [[0, 1, 2], [50, 3], [9, 100, 101, 102, 33, 77], [8]]
     after = []
     for group in (parts, [[i for part in parts for i in part]], [[i] for part in parts for i in part]):
-        updates = double_updates(tiny_data, tmp_path / "run", "train.clip_norm=0.7")
-        config, settings = updates.learner.config, updates.learner.optimizer.param_groups[0]
+        trainer = double_trainer(tiny_data, tmp_path / "run", "train.clip_norm=0.7")
+        config, settings = trainer.learner.config, trainer.learner.optimizer.param_groups[0]
         for step, batches in enumerate((group, [[4, 5]]), 1):
-            updates.update([rank_batch(tiny_data, numbers) for numbers in batches])
+            trainer.update([rank_batch(tiny_data, numbers) for numbers in batches])
             assert settings["lr"] == learning_rate(step, config, 32)
-            assert updates.progress.step == step
-        updates.read()
-        after.append((updates.learner.model.state_dict(), updates.progress.window))
-    start = double_updates(tiny_data, tmp_path / "run").learner.model.state_dict()
+            assert trainer.progress.step == step
+        trainer.read()
+        after.append((trainer.learner.model.state_dict(), trainer.progress.window))
+    start = double_trainer(tiny_data, tmp_path / "run").learner.model.state_dict()
     for weights, window in after[1:]:
         for name, value in weights.items():
             torch.testing.assert_close(value, after[0][0][name], rtol=0, atol=1e-12)
@@ -72,15 +72,15 @@ class Diverging(torch.nn.Module):
 
 def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path: Path, tiny_data: DataFolder) -> None:
     bad = True
-    ready = set_up_run(tiny_data, tmp_path / "run", "train.clip_norm=1.0")
-    learner, progress = ready.learner, ready.progress
-    updates = Updates(ready.job, learner, Diverging(learner.objective, lambda: bad), progress)
+    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", "train.clip_norm=1.0"))
+    learner, progress = trainer.learner, trainer.progress
+    learner.objective_of_ranks = Diverging(learner.objective, lambda: bad)
     group = [rank_batch(tiny_data, [0, 1])]
     before = {name: value.clone() for name, value in learner.model.state_dict().items()}
     for _ in range(NON_FINITE_LIMIT - 1):
-        updates.update(group)
+        trainer.update(group)
     assert progress.skipped == 0  # not known before it is read
-    updates.read()
+    trainer.read()
     assert progress.step == NON_FINITE_LIMIT - 1
     assert all(torch.equal(value, before[name]) for name, value in learner.model.state_dict().items())
     assert progress.skipped == progress.skipped_in_row == NON_FINITE_LIMIT - 1
@@ -88,15 +88,15 @@ def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path:
     assert progress.window["skipped"] == NON_FINITE_LIMIT - 1
     assert all(float(state["step"]) == 0 for state in learner.optimizer.state.values())
     bad = False
-    updates.update(group)
-    updates.read()
+    trainer.update(group)
+    trainer.read()
     assert progress.skipped_in_row == 0
     assert not torch.equal(learner.model.src_embedding.weight, before["src_embedding.weight"])
     progress.skipped_in_row = NON_FINITE_LIMIT - 1
     bad = True
-    updates.update(group)
+    trainer.update(group)
     with pytest.raises(VtransError, match=r"`init_from`.*step-00000000\.safetensors"):
-        updates.read()
+        trainer.read()
 
 
 def test_the_saved_model_is_the_moving_average(tmp_path: Path, tiny_data: DataFolder) -> None:

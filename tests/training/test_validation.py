@@ -210,14 +210,14 @@ def test_training_survives_a_bad_validation(tmp_path: Path, tiny_data: DataFolde
 def test_weights_that_are_not_finite_never_replace_a_checkpoint(tmp_path: Path, tiny_data: DataFolder) -> None:
     def spoilt(step: int) -> None:
         trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", "train.max_steps=20"))
-        update = trainer.updates.update
+        update = trainer.update
 
         def then_spoil(group: Any) -> None:
             update(group)
             if trainer.progress.step == step:
                 trainer.learner.model.src_embedding.weight.data[7, 3] = math.nan
 
-        trainer.updates.update = then_spoil  # type: ignore[method-assign]
+        trainer.update = then_spoil  # type: ignore[method-assign]
         run_trainer(trainer)
 
     with pytest.raises(VtransError, match=r"step 20 .*src_embedding\.weight.*step-00000010\.safetensors"):

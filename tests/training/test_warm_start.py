@@ -169,3 +169,5 @@ def test_resuming_with_another_init_from_is_refused(run_copy: RunFolder, tiny_da
     with pytest.raises(InputError, match=rf"{first}.*{second}"):
         begin(tiny_data, run, second, "train.max_steps=3")
     assert "every layer" in begin(tiny_data, run, second, "train.max_steps=3", fresh=True)
+    with pytest.raises(InputError, match=r"`out`.*best\.safetensors"):
+        begin(tiny_data, run, RunFolder(run).best, fresh=True)

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vtrans.data.batches import Mixture, prefetch
 from vtrans.data.bpe_dropout import Dropout
+from vtrans.data.epochs import Mixture
 from vtrans.data.links import Rows, between_subwords, divided
 from vtrans.data.noise import Noise
 from vtrans.data.store import TokenStore
@@ -29,7 +29,7 @@ from vtrans.system.workers import map_in_workers
 from vtrans.text.vocabulary import Vocabulary
 
 SHARD = 1024  # pairs drawn at a time
-WINDOW = 64  # shards planned together; as many are drawn in advance
+WINDOW = 64  # shards planned together
 
 Shard = tuple[Rows, ...]
 """The sources and targets of pairs, and their links if the data has word alignments."""
@@ -111,10 +111,9 @@ class Augmentation:
     def windows(self, epoch: int, window: int) -> Generator[tuple[int, int, TokenStore], None, None]:
         """Yields (epoch, window, pairs as an in-memory store) from the given epoch and window on. Never ends.
 
-        Each epoch has the pairs of the mixture, in an order that is a pure function of (seed, epoch). A thread draws
-        one window ahead.
+        Each epoch has the pairs of the mixture, in an order that is a pure function of (seed, epoch).
         """
-        with closing(prefetch(self._shards(epoch, window * WINDOW), WINDOW)) as shards:
+        with closing(self._shards(epoch, window * WINDOW)) as shards:
             number = -(-len(self.mixture) // SHARD)
             while True:
                 drawn = list(islice(shards, min(WINDOW, number - window * WINDOW)))
@@ -123,7 +122,7 @@ class Augmentation:
                 if window * WINDOW >= number:
                     epoch, window = epoch + 1, 0
 
-    def _shards(self, epoch: int, shard: int) -> Iterator[Shard]:
+    def _shards(self, epoch: int, shard: int) -> Generator[Shard, None, None]:
         stored = self._stored(epoch, shard)
         if self.processes < 2:
             yield from map(self.drawer(), stored)

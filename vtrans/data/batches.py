@@ -1,31 +1,44 @@
-"""Makes batches from a token store within a budget of padded tokens: `plan_epoch` chooses the pairs of each batch, and
-`collate` makes its tensors.
+"""Training batches, epoch after epoch, and each rank's part of them.
 
-The order of batches is a pure function of (seed, epoch), so resuming needs only a position in this order.
+`BatchLoader` takes the pairs of each batch from a plan (epochs.py), or draws them with noise and BPE-dropout
+(augmentation.py), and `collate` makes its tensors. Batches depend only on the recipe, the data and the starting place,
+so a run can resume in the middle of an epoch.
 
 Legend: B sentences, S source length with EOS, T target length with BOS or EOS, N real target positions out of B * T.
 """
 
 from __future__ import annotations
 
-import math
-import queue
-import threading
+import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, TypeVar
+from functools import partial
+from itertools import count
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.system.devices import to_device
-from vtrans.system.errors import RecipeError
+from vtrans.config import Recipe
+from vtrans.data.augmentation import Augmentation
+from vtrans.data.epochs import Mixture, plan_epoch, tempered
+from vtrans.data.noise import Noise, changes_for
+from vtrans.data.store import DataFolder, TokenStore
+from vtrans.system.devices import is_gpu, to_device
+from vtrans.system.ranks import Ranks
+from vtrans.system.resources import usable_processors
 from vtrans.system.seeds import derived_seed
+from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
+
+MOST_WORKERS = 8  # maximum number of processes per rank that draw pairs
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -94,171 +107,6 @@ class Batch:
         return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, self.src_tokens, links)
 
 
-class Mixture:
-    """Chooses the pairs of each epoch from a store of several corpora: each pair of a corpus occurs `weight` times.
-
-    For the fractional part of a weight, a random part of the corpus is added, chosen again in each epoch. Without
-    weights, an epoch has every pair once.
-    """
-
-    def __init__(self, corpora: Sequence[int], weights: Sequence[float] = (), seed: int = 1) -> None:
-        assert not weights or len(weights) == len(corpora)
-        self.corpora, self.weights, self.seed = tuple(corpora), tuple(weights), seed
-
-    def __len__(self) -> int:
-        """Returns the number of pairs per epoch, including repetitions."""
-        if not self.weights:
-            return sum(self.corpora)
-        return sum(whole * n + part for n, whole, part in self._shares())
-
-    def _shares(self) -> list[tuple[int, int, int]]:
-        """Returns, for each corpus, its number of pairs, how often all of them are taken, and how many are taken once
-        more."""
-        return [(n, int(w), round((w - int(w)) * n)) for n, w in zip(self.corpora, self.weights, strict=True)]
-
-    def pairs(self, epoch: int) -> Tensor | None:
-        """Returns the pair numbers of an epoch, in arbitrary order; None: every pair once."""
-        if not self.weights:
-            return None
-        generator = torch.Generator().manual_seed(derived_seed("mixture", self.seed, epoch))
-        numbers, start = [], 0
-        for n, whole, part in self._shares():
-            chosen = torch.randperm(n, generator=generator)[:part]
-            numbers.append(start + torch.cat([torch.arange(n).repeat(whole), chosen]))
-            start += n
-        return torch.cat(numbers)
-
-
-def tempered(corpora: Sequence[int], temperature: float) -> tuple[float, ...]:
-    """Returns corpus weights for temperature sampling (Arivazhagan et al. 2019, section 4.2): corpora of n pairs get
-    shares proportional to n ** (1 / temperature), and an epoch keeps its length. Returns () if every weight is 1."""
-    if temperature == 1:
-        return ()
-    shares = [n ** (1 / temperature) for n in corpora]
-    scale = sum(corpora) / sum(shares)
-    return tuple(scale * share / n if n else 0.0 for n, share in zip(corpora, shares, strict=True))
-
-
-def plan_epoch(
-    src_lengths: Tensor, tgt_lengths: Tensor, budget: int, seed: int, epoch: int, numbers: Tensor | None = None
-) -> list[Tensor]:
-    """Returns the batches of an epoch, each a tensor of pair numbers.
-
-    Lengths [pairs] exclude EOS. `numbers` are the pairs of the epoch, by default every pair once. `budget` is the
-    maximum of B * max(S, T). Pairs are shuffled, sorted by length and cut into batches, and the batches are shuffled.
-    The first epoch begins with its largest batch, so that training fails early if memory is too small. Raises
-    RecipeError if a single pair exceeds the budget.
-    """
-    generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
-    pairs = len(src_lengths if numbers is None else numbers)
-    assert pairs < 1 << 31
-    order = torch.randperm(pairs, generator=generator, dtype=torch.int32).numpy()
-    if numbers is not None:
-        order = numbers.numpy()[order].astype(np.int32)
-    sorted_pairs, lengths = _sorted_by_length(order, src_lengths, tgt_lengths, budget)
-    plan = [sorted_pairs[start:end] for start, end in pairwise(_cuts(lengths, budget))]
-    plan = [plan[i] for i in torch.randperm(len(plan), generator=generator).tolist()]
-    if epoch == 1:
-        areas = [len(p) * (int(src_lengths[p].max()) + int(tgt_lengths[p].max()) + 2) for p in plan]
-        largest = areas.index(max(areas))
-        plan[0], plan[largest] = plan[largest], plan[0]
-    return plan
-
-
-def _sorted_by_length(
-    order: NDArray[np.int32], src_lengths: Tensor, tgt_lengths: Tensor, budget: int
-) -> tuple[Tensor, NDArray[np.int32]]:
-    """Returns the pairs in `order`, sorted so that neighbours have similar lengths on both sides, and the longer length
-    of each pair.
-
-    Strips of pairs with similar target lengths are sorted by source length, alternately up and down, so that no batch
-    spans the longest pairs of one strip and the shortest of the next. About 0.75 sqrt(batches) batches per strip
-    minimise padding (measured on Multi30k with 1,024 to 16,384 tokens).
-    """
-    src, tgt = (lengths.numpy()[order] + 1 for lengths in (src_lengths, tgt_lengths))
-    longer = np.maximum(src, tgt)
-    strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum(dtype=np.int64)) * budget)))
-    by_target = np.argsort(tgt, kind="stable")
-    strip = np.empty_like(by_target)
-    strip[by_target] = longer[by_target].cumsum(dtype=np.int64) // strip_tokens
-    by_length = np.lexsort((np.where(strip % 2 == 0, src, -src), strip))
-    return torch.from_numpy(order[by_length].astype(np.int64)), longer[by_length]
-
-
-def _cuts(lengths: NDArray[np.int32], budget: int) -> list[int]:
-    """Returns the boundaries of batches of sorted pairs, given the longer length of each pair."""
-    cuts, start, widest = [0], 0, 0
-    for i, length in enumerate(lengths.tolist()):
-        if length > budget:
-            raise RecipeError(
-                f"train.batch_tokens must be at least {lengths.max()}, the longest pair with EOS, got {budget}."
-            )
-        widest = max(widest, length)
-        while widest * (i + 1 - start) > budget:
-            start += _round_number(i - start)
-            cuts.append(start)
-            widest = int(lengths[start : i + 1].max())
-    return [*cuts, len(lengths)]
-
-
-def _round_number(pairs: int) -> int:
-    """Returns `pairs` rounded down to a multiple of the largest power of two that is at most 64 and at
-    most a quarter of `pairs`.
-
-    Round numbers give few batch shapes. The first batch of a new shape costs matrix libraries and compilers time. On
-    Multi30k, batches of 4,096 tokens have 46 different numbers of positions instead of 113, and are 90% full.
-    """
-    return pairs - pairs % min(64, 1 << max(0, (pairs // 4).bit_length() - 1))
-
-
-T = TypeVar("T")
-
-
-def prefetch(items: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """Yields the items in order; a thread makes up to `depth` of them in advance.
-
-    An exception of `items` is raised in place of its item. Closing or collecting the generator ends the thread, and
-    closes `items` if that is a generator.
-    """
-    made: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
-    wanted = threading.Event()
-    wanted.set()
-
-    def put(entry: tuple[bool, Any]) -> None:
-        while wanted.is_set():
-            with suppress(queue.Full):
-                made.put(entry, timeout=0.1)
-                return
-
-    def work() -> None:
-        try:
-            for item in items:
-                put((True, item))
-                if not wanted.is_set():
-                    return
-            put((False, None))
-        except BaseException as error:  # a KeyboardInterrupt must not be lost with the thread
-            put((False, error))
-        finally:
-            if isinstance(items, Generator):
-                items.close()
-
-    thread = threading.Thread(target=work, name="batches", daemon=True)
-    thread.start()
-    try:
-        while True:
-            more, item = made.get()
-            if more:
-                yield item
-            elif item is None:
-                return
-            else:
-                raise item
-    finally:
-        wanted.clear()
-        thread.join()
-
-
 def collate(
     sources: Sequence[Tensor], targets: Sequence[Tensor], links: Sequence[NDArray[np.int64]] | None = None
 ) -> Batch:
@@ -289,3 +137,149 @@ def _links(links: Sequence[NDArray[np.int64]], S: int, T: int) -> Links:
     row_L = np.repeat(np.arange(len(links)), [len(some) for some in links]) * T + tgt_L + 1
     share_L = 1 / np.bincount(row_L, minlength=1)[row_L]
     return Links(torch.from_numpy(row_L * S + src_L), torch.from_numpy(share_L.astype(np.float32)))
+
+
+def prefetch(items: Iterator[T], depth: int) -> Generator[T, None, None]:
+    """Yields the items, none of which is None, in order; a thread makes `depth` of them in advance.
+
+    An exception of `items` is raised in place of its item. Closing or collecting the generator ends the thread, and
+    closes `items` if that is a generator.
+    """
+    pool = ThreadPoolExecutor(1, "batches")
+    try:
+        ahead = deque(pool.submit(next, items, None) for _ in range(depth))
+        while (item := ahead.popleft().result()) is not None:
+            ahead.append(pool.submit(next, items, None))
+            yield item
+    finally:
+        pool.shutdown(cancel_futures=True)
+        if isinstance(items, Generator):
+            items.close()
+
+
+class RankBatch(NamedTuple):
+    """A rank's part of a batch."""
+
+    batch: Batch
+    tokens_of_all: int  # target tokens in all ranks' parts
+    is_counted: bool
+    """False if the batch has fewer pairs than ranks, so that this rank computes a pair only to participate."""
+
+
+class Cursor(NamedTuple):
+    """A place in the data between two batches. The default is the start of the first epoch."""
+
+    epoch: int = 1
+    drawn: int = 0  # if pairs are drawn: complete windows of the epoch (data/augmentation.py)
+    position: int = 0  # batches used of the epoch, or of the current window if pairs are drawn
+
+
+@dataclass(frozen=True)
+class EpochSize:
+    """The size of an epoch, estimated from `planned` pairs: one window if pairs are drawn, otherwise all."""
+
+    pairs: int
+    planned: int
+    src_tokens: float
+    tgt_tokens: float  # with EOS
+    batches: float
+    padded: int  # positions on both sides, including padding
+    padding: float  # the share of padding in `padded`
+
+
+class BatchLoader:
+    """Makes the batches of one rank, in main memory. The training thread copies them to the device, because two threads
+    cannot use every device. `workers` processes apply noise and BPE-dropout."""
+
+    def __init__(
+        self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device, workers: int | None = None
+    ) -> None:
+        self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
+        self._pins = is_gpu(device)
+        self.mixture = self.make_mixture(data)
+        self.augmentation = _augmentation(data, recipe, self.mixture, workers or _workers(device))
+
+    def make_mixture(self, data: DataFolder) -> Mixture:
+        """Returns the Mixture that chooses the pairs of each epoch by the recipe's corpus weights. To define a
+        curriculum, return a Mixture whose `pairs` is another function of the epoch."""
+        weights = self.config.corpus_weights or tempered(data.corpora, self.config.corpus_temperature)
+        return Mixture(data.corpora, weights, self.config.seed)
+
+    def batches(self, cursor: Cursor) -> Generator[tuple[Cursor, RankBatch], None, None]:
+        """Yields this rank's part of each batch from `cursor` on, with the cursor after the batch. Never ends."""
+        epoch, drawn, position = cursor
+        with closing(self._plans(epoch, drawn)) as plans:
+            for epoch, drawn, store, plan in plans:
+                for following, numbers in enumerate(plan[position:], position + 1):
+                    mine = numbers[self.ranks.rank :: self.ranks.world].tolist()
+                    pairs = mine or numbers[:1].tolist()
+                    links = [store.links(i) for i in pairs] if self.config.guided_alignment > 0 else None
+                    batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs], links)
+                    batch = batch.pinned() if self._pins else batch
+                    tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
+                    yield Cursor(epoch, drawn, following), RankBatch(batch, tokens, bool(mine))
+                position = 0
+
+    def epoch_size(self) -> EpochSize:
+        """Returns the size of the first epoch, for all ranks together."""
+        with closing(self._plans(1, 0)) as plans:
+            _, _, store, plan = next(plans)
+        pairs, planned = len(self.mixture), sum(map(len, plan))
+        share = planned / pairs  # of an epoch; below 1 for a window of drawn pairs
+        padded = sum(len(p) * (int(store.src_lengths[p].max()) + int(store.tgt_lengths[p].max()) + 2) for p in plan)
+        sources = sum(int(store.src_lengths[p].sum()) for p in plan)
+        targets = sum(int(store.tgt_lengths[p].sum()) for p in plan) + planned
+        padding = 1 - (sources + planned + targets) / padded
+        return EpochSize(
+            pairs, planned, sources / share, targets / share, len(plan) / share, round(padded / share), padding
+        )
+
+    def _plans(self, epoch: int, drawn: int) -> Generator[tuple[int, int, TokenStore, list[Tensor]], None, None]:
+        """Yields a plan per epoch, or per window if pairs are drawn: the epoch, its number of complete windows, a store
+        of pairs, and the pair numbers of each batch in this store. Never ends."""
+        config, store = self.config, self.store
+        if self.augmentation is None:
+            for number in count(epoch):
+                pairs = self.mixture.pairs(number)
+                sides = store.src_lengths, store.tgt_lengths
+                yield number, 0, store, plan_epoch(*sides, config.batch_tokens, config.seed, number, pairs)
+        else:
+            # A thread draws one window ahead.
+            with closing(prefetch(self.augmentation.windows(epoch, drawn), 1)) as windows:
+                for number, window, store in windows:
+                    seed = derived_seed("window", config.seed, window)
+                    plan = plan_epoch(store.src_lengths, store.tgt_lengths, config.batch_tokens, seed, number)
+                    yield number, window, store, plan
+
+
+def _workers(device: torch.device) -> int:
+    """Returns the number of processes that draw pairs. On a CPU, only this process does, because training uses all
+    cores; with a GPU, there is one process per free core of this rank."""
+    if device.type == "cpu":
+        return 1
+    return max(1, min(MOST_WORKERS, usable_processors() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+
+
+def _augmentation(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: int) -> Augmentation | None:
+    """Returns the augmentation of the pairs, or None if the recipe has neither noise nor BPE-dropout."""
+    config, model = recipe.train, recipe.model
+    if config.noise == config.bpe_dropout == 0:
+        return None
+    longest = config.batch_tokens - 1  # without EOS
+    if model.max_length is not None:
+        longest = min(longest, model.max_length - 1)
+    languages = data.languages[0] if len(data.languages) == 1 else Languages("", "")
+    changes = changes_for(languages, data.pair) if config.changes == "usual" else config.changes
+    noise = partial(Noise, rate=config.noise, longest=longest, changes=changes)
+    return Augmentation(
+        data.train,
+        data.src_vocab,
+        data.tgt_vocab,
+        config.seed,
+        longest,
+        mixture,
+        workers,
+        noise=noise if config.noise else None,
+        dropout=config.bpe_dropout,
+        with_links=config.guided_alignment > 0 or (config.noise > 0 and data.train.has_links),
+    )

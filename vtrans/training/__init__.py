@@ -1,1 +1,1 @@
-"""Training: trainer.py has the loop, updates.py makes an update, resume.py saves and restores a run."""
+"""Training: trainer.py has the loop, optimization/learner.py makes an update, resume.py saves and restores a run."""

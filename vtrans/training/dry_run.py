@@ -9,10 +9,10 @@ from contextlib import closing
 from itertools import islice
 
 from vtrans.config import TrainConfig
+from vtrans.data.batches import BatchLoader, Cursor, RankBatch
 from vtrans.system.console import duration
 from vtrans.system.devices import is_gpu
 from vtrans.system.process import peak_memory
-from vtrans.training.batch_loader import BatchLoader, Cursor, RankBatch
 from vtrans.training.log import planned_steps
 from vtrans.training.progress import Progress
 

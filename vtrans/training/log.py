@@ -15,8 +15,8 @@ from vtrans.model.automatic import emulates_bfloat16
 from vtrans.model.network import Transformer, count_parameters
 from vtrans.system.console import duration
 from vtrans.system.devices import is_gpu
-from vtrans.training.optimization.job import Job
 from vtrans.training.optimization.optimizer import learning_rate
+from vtrans.training.parts import Job
 from vtrans.training.progress import Metrics, Progress
 
 
@@ -141,10 +141,3 @@ class Log:
         each = (time.monotonic() - self._began) / max(1, progress.step - self._first)
         left = (train.max_steps - progress.step) * each
         return min(left, max(0.0, 60 * train.max_minutes - progress.seconds)) if train.max_minutes else left
-
-    @property
-    def share(self) -> float:
-        """The completed share of training, from 0 to 1, by the nearer of the two limits."""
-        progress, train = self.progress, self.job.recipe.train
-        timed = progress.seconds / (60 * train.max_minutes) if train.max_minutes else 0.0
-        return min(1.0, max(timed, progress.step / train.max_steps))

@@ -24,7 +24,7 @@ from vtrans.system.errors import RecipeError
 from vtrans.system.local_ranks import ADVICE, LocalRanks
 from vtrans.system.ranks import Ranks
 from vtrans.system.resources import available_memory, total_memory
-from vtrans.training.optimization.job import Job
+from vtrans.training.parts import Job
 from vtrans.training.progress import Progress
 
 TOKENS = 512  # minimum number of batch tokens per process; with fewer, the fixed work outweighs the gain

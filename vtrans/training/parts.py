@@ -1,21 +1,41 @@
-"""The replaceable parts of a run, which a subclass of `Trainer` may make differently."""
+"""The inputs of a run, and its replaceable parts, which a subclass of `Trainer` may make differently."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig, Recipe, TrainConfig
+from vtrans.data.batches import BatchLoader
 from vtrans.data.store import DataFolder
 from vtrans.model.network import Transformer
+from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
 from vtrans.system.own_code import class_of
 from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import PAD_ID
-from vtrans.training.batch_loader import BatchLoader
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import make_optimizer
+
+
+@dataclass(frozen=True)
+class Job:
+    """The data, recipe and device of a run, which never change."""
+
+    data: DataFolder
+    run: RunFolder
+    console: Console
+    ranks: Ranks
+    device: torch.device
+    recipe: Recipe
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the rank that writes the run's files."""
+        return self.ranks.rank == 0
 
 
 class Parts:

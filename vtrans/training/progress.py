@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from vtrans.config import TrainConfig
 from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
-from vtrans.system.errors import FileError
+from vtrans.system.errors import FileError, importing
 from vtrans.system.files import named_os_errors, write_atomically
-from vtrans.training.tensorboard import Events
 
 
 @dataclass
@@ -82,16 +84,25 @@ class Progress:
 
 
 class Metrics:
-    """Writes metrics.jsonl and, with `events`, the same values for TensorBoard."""
+    """Writes metrics.jsonl and, with `tensorboard`, the same values for TensorBoard, such as train/loss and valid/bleu.
 
-    def __init__(self, run: RunFolder, progress: Progress, events: Events | None) -> None:
-        self.file, self.progress, self.events = run.metrics, progress, events
+    A resumed run replaces its old files for TensorBoard and writes all its records again, so that TensorBoard shows
+    exactly the content of metrics.jsonl, even if this was truncated or the run started without TensorBoard. Raises
+    InputError if TensorBoard is not installed.
+    """
+
+    def __init__(self, run: RunFolder, progress: Progress, *, tensorboard: bool = False) -> None:
+        self.file, self.events, self.progress = run.metrics, run.events, progress
+        self._tensorboard: ModuleType | None = None
+        self._writer: Any = None
+        if tensorboard:
+            with importing("TensorBoard", "set train.tensorboard = false"):
+                self._tensorboard = importlib.import_module("torch.utils.tensorboard")
 
     def begin(self) -> None:
         """Starts an empty file."""
         write_atomically(self.file, b"")
-        if self.events is not None:
-            self.events.begin(())
+        self._begin_events()
 
     def resume(self, console: Console) -> None:
         """Truncates the file to the step from which the run resumes."""
@@ -101,8 +112,22 @@ class Metrics:
             self.progress.metrics_bytes = written.rfind(b"\n") + 1
         with named_os_errors(self.file), self.file.open("ab") as file:
             file.truncate(self.progress.metrics_bytes)
-        if self.events is not None:
-            self.events.begin(self.records())
+        self._begin_events()
+
+    def _begin_events(self) -> None:
+        if self._tensorboard is not None:
+            remove_events(self.events)
+            with named_os_errors(self.events):
+                # `purge_step` tells a running TensorBoard to forget the old files.
+                self._writer = self._tensorboard.SummaryWriter(str(self.events), purge_step=0)
+            self._write_events(self.records())
+
+    def _write_events(self, records: Iterable[Mapping[str, Any]]) -> None:
+        for record in records:
+            for key, value in record.items():
+                if key != "step" and isinstance(value, (int, float)):
+                    self._writer.add_scalar(f"{record['kind']}/{key}", value, record["step"])
+        self._writer.flush()
 
     def records(self) -> list[dict[str, Any]]:
         """Returns the records of the run up to the step from which it resumes."""
@@ -115,12 +140,20 @@ class Metrics:
             file.flush()
             os.fsync(file.fileno())
             self.progress.metrics_bytes = file.tell()
-        if self.events is not None:
-            self.events.write(record)
+        if self._writer is not None:
+            self._write_events([record])
 
     def close(self) -> None:
-        if self.events is not None:
-            self.events.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def remove_events(folder: Path) -> None:
+    """Removes TensorBoard's files, and the folder if it is then empty."""
+    for file in folder.glob("events.out.tfevents.*"):
+        file.unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def records_of(written: bytes, path: Path) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ from vtrans.config import (
     section_from,
 )
 from vtrans.config.keys import keys_of, nearest, recorded_values, toml_value
-from vtrans.data.batches import Mixture
+from vtrans.data.epochs import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.storage.model_file import section_of
 from vtrans.storage.run_folder import RunFolder

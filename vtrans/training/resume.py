@@ -20,8 +20,8 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import RAW, read_progress, read_state, save_state, state_of
 from vtrans.system.errors import FileError, VtransError
 from vtrans.system.own_code import own_digests
-from vtrans.training.optimization.job import Job, Learner
-from vtrans.training.optimization.parallel import parallel_of
+from vtrans.training.optimization.learner import Learner, parallel_of
+from vtrans.training.parts import Job
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import recorded_recipe
 from vtrans.training.validation import signature_end
@@ -72,7 +72,7 @@ def save_progress(job: Job, learner: Learner, progress: Progress) -> None:
     must call this; rank 0 writes."""
     # If the model file holds the moving average, the state holds the weights themselves.
     state = state_of(learner.optimizer, learner.parameters, with_weights=learner.average is not None)
-    tensors = learner.parallel.gathered(state)
+    tensors = learner.gathered(state)
     if job.leads:
         save_state(job.run.state_file(progress.step), tensors, dataclasses.asdict(progress))
         progress.link_and_prune(job.run)
@@ -111,7 +111,7 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
     """Restores the optimizer and the ranking of the checkpoint that `progress` describes; the learner already has its
     model. Warns about differences from the run's environment so far."""
     _compare_environment(job, learner, progress.environment)
-    state = read_state(job.run.state_file(progress.step), learner.model, learner.parallel.part)
+    state = read_state(job.run.state_file(progress.step), learner.model, learner.part)
     for name, parts in state.items():
         parameter = learner.parameters[name]
         if RAW in parts:

@@ -24,11 +24,10 @@ from vtrans.system.own_code import class_of
 from vtrans.system.ranks import Ranks
 from vtrans.system.seeds import derived_seed
 from vtrans.training.machine import choose_kernels, divide, precision_of
-from vtrans.training.optimization.job import Job, Learner
+from vtrans.training.optimization.learner import Learner, learner_of
 from vtrans.training.optimization.optimizer import begin
-from vtrans.training.optimization.parallel import check_compilable
-from vtrans.training.parts import Parts
-from vtrans.training.progress import Metrics, Progress
+from vtrans.training.parts import Job, Parts
+from vtrans.training.progress import Metrics, Progress, remove_events
 from vtrans.training.recipe import (
     changes,
     check_data,
@@ -43,7 +42,6 @@ from vtrans.training.recipe import (
     resolved,
 )
 from vtrans.training.resume import environment, newest_progress, restore
-from vtrans.training.tensorboard import Events, remove
 from vtrans.training.validation import metric_of, signature_end
 from vtrans.training.warm_start import refuse_another, warm_start
 
@@ -122,8 +120,7 @@ def set_up(
         threads=options.threads,
         compiled=options.compile,
     )
-    if options.compile:
-        check_compilable(recipe.train, ranks)
+    kind_of_learner = learner_of(recipe, ranks, compiled=options.compile)
     job = Job(data, run, console, ranks, device, recipe)
     torch.manual_seed(derived_seed("init", recipe.train.seed))
     sizes = len(data.src_vocab), len(data.tgt_vocab)
@@ -137,14 +134,13 @@ def set_up(
     recipe_text = recipe_to_write(run, before, recipe)
     progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})
     if options.init_from is not None:
-        _initialise_from(options.init_from, job, model, progress, resumed=saved is not None, fresh=options.fresh)
+        _initialise_from(options.init_from, job, model, progress, resumed=saved is not None)
     if saved is not None:  # the file may hold the moving average, with which the learner starts; `restore` follows
         load_weights(run.step_file(saved.step), model)
-    learner = Learner(model, recipe.train, ranks, device, parts)
-    events = Events(run.events) if recipe.train.tensorboard and job.leads else None
-    metrics = Metrics(run, progress, events)
+    learner = kind_of_learner(model, recipe.train, ranks, device, parts)
+    metrics = Metrics(run, progress, tensorboard=recipe.train.tensorboard and job.leads)
     if options.compile:
-        learner.compile(device, console)
+        learner.compile(console)
     if saved is not None:
         restore(job, learner, progress, metrics)
     else:
@@ -161,17 +157,16 @@ def _recipe_of(path: Path | None, data: DataFolder) -> Callable[[], Recipe] | No
     return None if path is None else lambda: recipe_of_model(choose_model(path).file, joint=data.joint)
 
 
-def _initialise_from(
-    path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool, fresh: bool
-) -> None:
+def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool) -> None:
     """Copies the weights of another model into the model of a new run. A resumed run keeps its own weights."""
     if resumed:
         refuse_another(job.run, progress.init_from, path)
         job.console.info("the run resumes with its own weights", f"only a new run starts from {path}")
         return
     file, reason = choose_model(path)
-    if not fresh and overwritten(file, (job.run.last, job.run.best, *map(job.run.step_file, job.run.steps()))):
-        raise InputError(f"`out` must not be {job.run.path}, where training would overwrite {file}.")
+    run = job.run
+    if overwritten(file, (run.last, run.best, run.averaged, *map(run.step_file, run.steps()))):
+        raise InputError(f"`out` must not be {run.path}, where training would replace {file}.")
     taken = warm_start(model, job.data.src_vocab, job.data.tgt_vocab, file)
     progress.init_from = {"given": str(path), "file": str(file), "sha256": taken.digest}
     job.console.info(f"{taken}{f' ({reason})' if reason else ''}")
@@ -201,7 +196,7 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
         run.states.mkdir(parents=True, exist_ok=True)
     lock.take()
     if fresh:
-        remove_run(run, ready.progress)
+        remove_run(run)
     elif ready.saved is None and run.state_steps():
         raise InputError(
             f"another `vtrans train` has started a run in {run.path} in the meantime; run the command again to resume."
@@ -216,27 +211,14 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
         _remove_translations(run)  # a crash may have left an earlier run's translations
 
 
-def remove_run(run: RunFolder, progress: Progress) -> None:
+def remove_run(run: RunFolder) -> None:
     """Removes the files of a run and nothing else. Keeps recipe.toml, which the new run replaces. Removes the states
-    first, so that half a run is never resumed. If the new run, described by `progress`, starts from a model in this
-    folder, this model stays until `remove_source` removes it after the first checkpoint."""
-    source = Path(file).resolve() if (file := progress.init_from.get("file")) else None
-    run.prune([step for step in run.steps() if run.step_file(step).resolve() == source], -1)
-    for path in (run.metrics, run.last, run.best, run.averaged):
-        if path.resolve() == source:
-            progress.init_from["remove"] = path.name
-        else:
-            path.unlink(missing_ok=True)
-    remove(run.events)
-    run.report.unlink(missing_ok=True)
+    first, so that half a run is never resumed."""
+    run.prune([], -1)
+    for path in (run.metrics, run.last, run.best, run.averaged, run.report):
+        path.unlink(missing_ok=True)
+    remove_events(run.events)
     _remove_translations(run)
-
-
-def remove_source(run: RunFolder, progress: Progress) -> None:
-    """Removes the model that `remove_run` left, once the checkpoint of step 0 is saved."""
-    name = progress.init_from.get("remove")
-    if progress.step == 0 and name not in (None, run.last.name):  # the checkpoint has replaced `last`
-        (run.path / name).unlink(missing_ok=True)
 
 
 def _remove_translations(run: RunFolder) -> None:

@@ -1,7 +1,7 @@
 """The training loop: makes updates, and decides when to read, log, validate, save and stop.
 
-setup.py builds or restores a run from the parts in parts.py. `Trainer` then reads batches from batch_loader.py, makes
-updates with updates.py, saves checkpoints with resume.py and validates them with validation.py.
+setup.py builds or restores a run from the parts in parts.py. `Trainer` then reads batches from data/batches.py, makes
+updates with optimization/learner.py, saves checkpoints with resume.py and validates them with validation.py.
 
 Every random choice is a function of (seed, epoch, position) or (seed, step, rank). On a CPU, an interrupted and resumed
 run therefore ends with the same bytes as an uninterrupted one, given the same machine type, torch version, number of
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import signal
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -20,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vtrans.config import DEFAULT_RUN
 from vtrans.config.threads import set_threads
-from vtrans.data.batches import prefetch
+from vtrans.data.batches import Cursor, RankBatch, prefetch
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.system.console import Console, Counter, duration
@@ -32,15 +34,13 @@ from vtrans.system.errors import FileError, InputError, VtransError, WriteError
 from vtrans.system.files import reason, unwritable
 from vtrans.system.ranks import Ranks
 from vtrans.system.signals import StopSignal
-from vtrans.training.batch_loader import Cursor, RankBatch
 from vtrans.training.dry_run import estimate
 from vtrans.training.log import Log, introduce
-from vtrans.training.optimization.job import Job
-from vtrans.training.parts import Parts
+from vtrans.training.optimization.optimizer import learning_rate
+from vtrans.training.parts import Job, Parts
 from vtrans.training.progress import Progress
-from vtrans.training.resume import save, save_progress
-from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, remove_source, set_up
-from vtrans.training.updates import Updates
+from vtrans.training.resume import diverged, save, save_progress
+from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, set_up
 from vtrans.training.validation import Validation, unigram_nll
 
 # Training saves and stops on these signals even if they are ignored, as in a shell's background job: `kill -INT` must
@@ -48,6 +48,10 @@ from vtrans.training.validation import Validation, unigram_nll
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 MEETING = timedelta(hours=1)  # how long ranks wait for each other until the recipe sets train.rank_timeout
 BATCHES_AHEAD = 8  # batches that a thread prefetches while the device computes
+NON_FINITE_LIMIT = 10  # the run ends after this many consecutive updates without a finite gradient
+# Updates between two reads of the losses. A read synchronises the device, which costs nothing on a CPU.
+READ_EVERY = {"cpu": 1}
+READ_EVERY_ELSEWHERE = 10
 
 
 def train(
@@ -89,7 +93,7 @@ def train(
             lock.take()  # before reading the state: another process may be about to replace it
         ready = set_up(data, run, console, ranks, device, chosen, made)
         ready.job.ranks.limit_silence(ready.job.recipe.train.rank_timeout)
-        with closing(ready.metrics), _memory_advice(ready.job), _explained(run):
+        with closing(ready.metrics), _memory_advice(ready.job), _resume_advice(run):
             loop = made(ready)
             return loop.dry_run() if chosen.dry_run else loop.run(lock, fresh=chosen.fresh)
 
@@ -113,18 +117,19 @@ class Trainer(Parts):
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
         self.loader = self.make_loader(job.data, job.recipe, job.ranks, job.device)
-        parallel = self.learner.parallel
-        self.updates = Updates(job, self.learner, parallel.objective, self.progress)
-        self.updates.rate = self.learning_rate
-        self.validation = Validation(job.data, job.run, job.recipe, parallel.whole, job.device, job.console)
+        self.validation = Validation(job.data, job.run, job.recipe, self.learner.complete, job.device, job.console)
         self.log = Log(job, ready.metrics, self.progress, self.learning_rate)
         self.signal = StopSignal()
         self.stopping = False  # whether all ranks know about a signal
+        # Per update whose losses have not been read: its step, and the results of `Learner.update`.
+        self._unread: list[tuple[int, Tensor, dict[str, float]]] = []
+        self._read_every = READ_EVERY.get(job.device.type, READ_EVERY_ELSEWHERE)
+        self._clock = self._counted = time.monotonic()
         self.nll: float | None = None  # from this process's last validation; None if it was not finite
 
     def learning_rate(self, step: int) -> float:
         """Returns the learning rate of update `step` (from 1), by default from the recipe's schedule."""
-        return self.updates.scheduled_rate(step)
+        return learning_rate(step, self.job.recipe.train, self.job.recipe.model.d_model, self.progress.seconds)
 
     def after_update(self) -> None:
         """Called on every rank after update number `self.progress.step`. Does nothing by default."""
@@ -142,8 +147,6 @@ class Trainer(Parts):
             prepare_folder(self.ready, lock, fresh=fresh, finished=finished)
         if self.ready.saved is None:
             save(job, self.learner, progress)
-        if job.leads:
-            remove_source(job.run, progress)
         job.ranks.wait()
         if finished:
             self._tell_finished()
@@ -154,7 +157,7 @@ class Trainer(Parts):
             job.console.info(f"{name}: saving after this step")
 
         with (
-            self.learner.together(job),
+            self.learner.together(job.console),
             self.signal.caught(tell, even_ignored=STOPPING),
             job.console.progress("training", plain=False) as counter,
             closing(self._batches()) as batches,
@@ -193,10 +196,10 @@ class Trainer(Parts):
         self.learner.model.train()
 
         def update(group: Sequence[RankBatch]) -> None:
-            self.updates.update(group)
-            self.updates.read()
+            self.update(group)
+            self.read()
 
-        with self.learner.together(self.job):
+        with self.learner.together(self.job.console):
             estimate(self.loader, self.job.recipe.train, self.progress, update, self.job.console.info)
         return self.progress
 
@@ -207,20 +210,22 @@ class Trainer(Parts):
         first = progress.step + 1
         self.log.begin()
         while not (self._complete or self.stopping):
-            self.updates.update(list(islice(batches, config.accumulate)))
+            self.update(list(islice(batches, config.accumulate)))
             self.after_update()
             step = progress.step
             saving, logging = step % config.checkpoint_every == 0, step % config.log_every == 0
-            if saving or logging or step == first or self.updates.full or self._complete:
-                self.stopping = self.updates.read(self.signal.number)
+            full = len(self._unread) >= self._read_every
+            if saving or logging or step == first or full or self._complete:
+                self.stopping = self.read(self.signal.number)
             saving, logging = saving or self._complete, logging or self._complete
             if logging:
                 self.log.write()
             elif step == first:
                 self.log.show()
                 self.log.begin()  # again, because the first update warms up the kernels
-            note = f"left {duration(self.log.left)}  step {step:,}  {self.log.figures}"
-            counter.update(step, self.log.share, note)
+            if self.job.console.is_terminal:
+                note = f"left {duration(self.log.left)}  step {step:,}  {self.log.figures}"
+                counter.update(step, self.share, note)
             if self.stopping:
                 validated = False
                 save(self.job, self.learner, progress)
@@ -233,10 +238,66 @@ class Trainer(Parts):
                 f"stopped by {name} after step {progress.step:,}; the state is saved, run the same command to resume."
             )
 
+    def update(self, group: Sequence[RankBatch]) -> None:
+        """Makes one update. Its losses stay on the device until `read`."""
+        step = self.progress.step + 1
+        self._unread.append((step, *self.learner.update(group, step, self.learning_rate(step))))
+        self.progress.step = step
+
+    def read(self, signal_number: int = 0) -> bool:
+        """Adds the updates since the last call to `progress.window`, summed over the ranks, and the time since then to
+        `progress.seconds`. Returns whether any rank has received a signal: if one rank stopped alone, the others would
+        hang.
+
+        Raises VtransError after NON_FINITE_LIMIT consecutive updates without a finite gradient.
+        """
+        window = self.progress.window
+        steps, measured, counts = zip(*self._unread, strict=True)
+        losses = torch.stack(measured).tolist()
+        names = ("loss", "nll", *counts[0])
+        rows = [[loss, nll, *counted.values()] for (loss, nll, _), counted in zip(losses, counts, strict=True)]
+        values = [signal_number, self._passed(), *(value for row in rows for value in row)]
+        stopping, passed, *summed = self.job.ranks.summed(values, self.job.device)
+        self.progress.seconds += passed
+        for number, step in enumerate(steps):
+            if losses[number][2]:
+                self._count_skipped(step)
+                continue
+            self.progress.skipped_in_row = 0
+            row = summed[number * len(names) : (number + 1) * len(names)]
+            for key, value in zip(names, row, strict=True):
+                window[key] = window.get(key, 0) + value
+        self._unread = []
+        now = time.monotonic()
+        window["seconds"] = window.get("seconds", 0) + now - self._clock
+        self._clock = now
+        return stopping > 0
+
+    def _passed(self) -> float:
+        """Returns the seconds since the last call; 0 except on rank 0, so that the sum over ranks is rank 0's time."""
+        before, self._counted = self._counted, time.monotonic()
+        return self._counted - before if self.job.ranks.rank == 0 else 0.0
+
+    def _count_skipped(self, step: int) -> None:
+        progress = self.progress
+        progress.skipped += 1
+        progress.skipped_in_row += 1
+        progress.window["skipped"] = progress.window.get("skipped", 0) + 1
+        self.job.console.warn(f"step {step:,}: the gradient is not finite; this update is skipped")
+        if progress.skipped_in_row >= NON_FINITE_LIMIT:
+            raise diverged(self.job.run, f"{NON_FINITE_LIMIT} consecutive updates had no finite gradient")
+
     @property
     def _complete(self) -> bool:
         """Whether no updates are left."""
-        return self.log.share == 1 or self.progress.stopped_early
+        return self.share == 1 or self.progress.stopped_early
+
+    @property
+    def share(self) -> float:
+        """The completed share of training, from 0 to 1, by the nearer of the two limits."""
+        progress, config = self.progress, self.job.recipe.train
+        timed = progress.seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
+        return min(1.0, max(timed, progress.step / config.max_steps))
 
     def _tell_finished(self) -> None:
         """Reports why no updates are left, and how to continue."""
@@ -252,7 +313,7 @@ class Trainer(Parts):
     def _owes_validation(self) -> bool:
         """Whether this step's model must still be validated because a signal prevented it."""
         step, config = self.progress.step, self.job.recipe.train
-        due = step % config.checkpoint_every == 0 or self.log.share == 1
+        due = step % config.checkpoint_every == 0 or self.share == 1
         return step > 0 and due and step not in self.progress.validated
 
     def _batches(self) -> Generator[RankBatch, None, None]:
@@ -288,7 +349,7 @@ class Trainer(Parts):
             progress.rank(record, config)
             if progress.stopped_early:
                 job.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")
-        flags = [record is not None, progress.stopped_early, self.signal.number, self.updates.passed()]
+        flags = [record is not None, progress.stopped_early, self.signal.number, self._passed()]
         *told, passed = job.ranks.summed(flags, job.device)
         validated, progress.stopped_early, self.stopping = (value > 0 for value in told)
         progress.seconds += passed
@@ -298,7 +359,7 @@ class Trainer(Parts):
             save_progress(job, self.learner, progress)
             if record is not None:  # on rank 0
                 self.after_validation(record)
-        self.updates.restart_clock()  # validation is not training time
+        self._clock = time.monotonic()  # validation is not training time
         return validated
 
 
@@ -322,7 +383,7 @@ def _memory_advice(job: Job) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(run: RunFolder) -> Iterator[None]:
+def _resume_advice(run: RunFolder) -> Iterator[None]:
     """Adds advice on resuming to WriteError, and turns an OSError into an error that names the file."""
     try:
         yield

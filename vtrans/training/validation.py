@@ -14,7 +14,8 @@ from torch import Tensor
 
 from vtrans.config import Recipe, SearchConfig, TrainConfig
 from vtrans.config.keys import idle_because, keys_of
-from vtrans.data.batches import collate, plan_epoch
+from vtrans.data.batches import collate
+from vtrans.data.epochs import plan_epoch
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model.checkpoint import LoadedModel

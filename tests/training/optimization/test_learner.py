@@ -16,14 +16,13 @@ from drawn import some
 from runs import SMOOTH, alike, by_ranks, command, lines
 from safetensors.torch import load_file
 
-from vtrans.config import TrainConfig
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.system.errors import InputError
 from vtrans.system.ranks import Ranks
-from vtrans.training.optimization.loss import Objective
-from vtrans.training.optimization.parallel import Shards, make_parallel
+from vtrans.training.optimization.learner import ShardedLearner, learner_of
+from vtrans.training.recipe import load_recipe
 
 DEEP = ("model.encoder_layers=2", "model.decoder_layers=2")
 SPOILT_SEED = 13  # in runs with this seed, the loss of the last rank is NaN in the second update
@@ -54,9 +53,9 @@ STOPS = (2, 4)
 WATCHED = f"""
 import gc, json, os, torch
 from vtrans.training.optimization.loss import Objective
-from vtrans.training.updates import Updates
+from vtrans.training.trainer import Trainer
 
-forward, update, last = Objective.forward, Updates.update, int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
+forward, update, last = Objective.forward, Trainer.update, int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
 
 
 def spoiling(objective, batch):
@@ -69,9 +68,9 @@ def size(tensors):
     return sum(storages.values())
 
 
-def watching(updates, group):
+def watching(trainer, group):
     global spoilt
-    learner = updates.learner
+    learner = trainer.learner
 
     def measure(optimizer, *_):
         parameters = list(learner.parameters.values())
@@ -80,17 +79,17 @@ def watching(updates, group):
         there = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter)]
         sizes = {{"parameters": size(parameters), "gradient": size(p.grad for p in parameters)}}
         sizes |= {{"state": size(state), "all": size(there)}}
-        (updates.job.run.path / "held.json").write_text(json.dumps(sizes))
+        (trainer.job.run.path / "held.json").write_text(json.dumps(sizes))
 
-    spoilt = last and learner.config.seed == {SPOILT_SEED} and updates.progress.step == 1
-    measuring = last and updates.progress.step == 2 and learner.optimizer.register_step_pre_hook(measure)
-    update(updates, group)
+    spoilt = last and learner.config.seed == {SPOILT_SEED} and trainer.progress.step == 1
+    measuring = last and trainer.progress.step == 2 and learner.optimizer.register_step_pre_hook(measure)
+    update(trainer, group)
     if measuring:
         measuring.remove()
     spoilt = False
 
 
-Objective.forward, Updates.update = spoiling, watching
+Objective.forward, Trainer.update = spoiling, watching
 """
 
 
@@ -178,17 +177,26 @@ def test_the_memory_of_a_rank_falls_with_their_number(folder: Path) -> None:
         assert rest(held[ranks]) <= rest(held[1]), held  # such as position tables and the batch
 
 
-def test_muon_is_not_sharded() -> None:
-    objective, ranks = cast(Objective, None), cast(Ranks, SimpleNamespace(world=2, processes=1))
-    with pytest.raises(InputError, match=r"train\.optimizer.*muon.*train\.parallel"):
-        make_parallel(objective, TrainConfig(parallel="fsdp", optimizer="muon"), ranks, torch.device("cpu"))
+@pytest.mark.parametrize(
+    ("settings", "compiled", "named"),
+    [
+        (("train.optimizer=muon",), False, "train.optimizer.*muon"),
+        (("train.optimizer=adam", "model.positions=marian"), False, "model.positions.*marian"),
+        (("train.optimizer=adam",), True, "`compile`"),
+    ],
+)
+def test_shards_refuse_what_they_do_not_support(settings: tuple[str, ...], compiled: bool, named: str) -> None:
+    recipe = load_recipe("small", (*settings, "train.parallel=fsdp"))
+    ranks = cast(Ranks, SimpleNamespace(world=2, processes=1))
+    with pytest.raises(InputError, match=rf"train\.parallel.*{named}"):
+        learner_of(recipe, ranks, compiled=compiled)
 
 
 @pytest.mark.parametrize("rows", range(1, 9))
 def test_the_parts_of_the_ranks_make_up_a_tensor(rows: int) -> None:
     def part(rank: int) -> torch.Tensor:
         shards: Any = SimpleNamespace(ranks=SimpleNamespace(rank=rank, world=3))
-        return Shards.part(shards, whole)
+        return ShardedLearner.part(shards, whole)
 
     whole = torch.randn(rows, 2)
     assert torch.equal(torch.cat([part(rank) for rank in range(3)]), whole)
