@@ -39,7 +39,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vtrans.search.decoder import Decoder, LogprobBlock, Logprobs, State
 from vtrans.search.history import Floats, Ints
@@ -62,14 +61,21 @@ def beam_search(decoder: Decoder[State], task: SearchTask) -> Iterator[tuple[int
 
 
 @dataclass
-class _Search:
-    """The search of one sentence, or of one of its groups."""
+class Found:
+    """The hypotheses of one sentence, or of one of its groups."""
 
+    rows: slice  # the rows of its beam
     ended: int = 0  # hypotheses finished so far
-    best: list[Hypothesis] = field(default_factory=list)  # the best of them, best first
-    over: bool = False
-    left: list[Hypothesis] = field(default_factory=list)
-    """Unfinished hypotheses among the results: the live rows with `shrink`; otherwise the best one if none finished."""
+    finished: list[Hypothesis] = field(default_factory=list)  # the best of them, best first
+    unfinished: list[Hypothesis] = field(default_factory=list)
+    """Further results: the live rows with `shrink`; otherwise the best one if none finished."""
+    is_over: bool = False
+
+    def finish(self, hypothesis: Hypothesis, kept: int) -> None:
+        """Adds a finished hypothesis, after any of equal score, and keeps the best ones."""
+        self.ended += 1
+        self.finished.insert(bisect_right(self.finished, -hypothesis.score, key=lambda other: -other.score), hypothesis)
+        del self.finished[kept:]
 
 
 class Beam(StepBatch):
@@ -79,7 +85,7 @@ class Beam(StepBatch):
         config = self.config = task.config
         assert task.nbest <= config.beam, (task.nbest, config.beam)
         rows = width // config.beam_groups
-        super().__init__(decoder, task, width, apart=rows)
+        super().__init__(decoder, task, width, step=rows)
         self.groups = [slice(first, first + rows) for first in range(0, width, rows)]
         self.beam = config.beam // config.beam_groups  # K of the definition
         # A group of one row ends at EOS, even if the penalty excluded a row with a better sum.
@@ -87,18 +93,18 @@ class Beam(StepBatch):
         self.stop = "count" if config.stop == "current" and single else config.stop
         # The results of a group do not depend on `nbest`.
         self.wanted = task.nbest if len(self.groups) == 1 else self.beam
-        self.compared = self.beam if self.stop == "current" else self.wanted  # finished hypotheses to keep
+        self.kept = self.beam if self.stop == "current" else self.wanted  # finished hypotheses
         # Only a row's best K tokens and EOS can rank among the first K or refill the beam. Groups need the best
         # `config.beam` tokens, since a penalty can lower the rank of tokens. Greedy search needs only the best token:
         # it ends at EOS.
         self.reads = 1 if config.beam == 1 and self.stop != "exhaustive" else config.beam + 1
         self.ranks: int | None = 2 * self.beam  # extensions ranked per step; None: all
-        self.searches: dict[int, list[_Search]] = {}  # by sentence, one per group
+        self.found: dict[int, list[Found]] = {}  # by sentence, one per group
         self.itself_K = np.arange(width)
 
     def enter(self, sentences: Sequence[int]) -> None:
         super().enter(sentences)
-        self.searches |= {i: [_Search() for _ in self.groups] for i in sentences}
+        self.found |= {i: [Found(rows) for rows in self.groups] for i in sentences}
 
     def extend(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> Ints | None:
         values_rm, tokens_rm = self.candidates(blocks, live_r)
@@ -111,56 +117,21 @@ class Beam(StepBatch):
         parts: list[Ranked] = []
         for g, rows in enumerate(self.groups):
             penalties = self._penalties(tokens_BWm[:, rows], parts)
-            part = self._chosen(g, values_BWm[:, rows], tokens_BWm[:, rows], penalties)
-            parts.append(part._replace(parents=part.parents + rows.start) if g else part)
-        chosen = parts[0] if len(parts) == 1 else Ranked.joined(parts)
-        parents_BK = chosen.parents if np.count_nonzero(chosen.parents != self.itself_K) else None
-        self.history.extend(parents_BK, chosen.tokens, chosen.logprobs)
-        self.history.sums_BK = chosen.sums
+            sums_BK = self.history.sums_BK[:, rows]
+            best = ranked(sums_BK, values_BWm[:, rows], tokens_BWm[:, rows], self.ranks, penalties)
+            if g > 0:
+                best = best._replace(parents=best.parents + rows.start)
+            parts.append(self._live(best, [None if i is None else self.found[i][g] for i in self.sentences]))
+        live = parts[0] if len(parts) == 1 else Ranked.joined(parts)
+        parents_BK = live.parents if np.count_nonzero(live.parents != self.itself_K) else None
+        self.history.extend(parents_BK, live.tokens, live.logprobs)
+        self.history.sums_BK = live.sums
         return parents_BK
 
     def candidates(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> tuple[Logprobs, Ints]:
         """Returns the log-probabilities and ids [r, m] of the tokens that may extend each live row, best first."""
         assert self.reads is not None
         return best_tokens(blocks, self.reads)
-
-    def choose(self, best: Ranked) -> tuple[Ranked, list[tuple[int, int]]]:
-        """Returns the K live extensions per sentence, and (sentence, rank) of each extension that finishes a
-        hypothesis. Missing live extensions have the sum -inf."""
-        K = self.beam
-        is_eos_Bn = best.tokens == self.task.eos_id
-        if not np.count_nonzero(is_eos_Bn):
-            return best.first(K), []
-        # Each row has at most one EOS, so the first 2K ranks hold K other tokens, which a stable sort puts first.
-        live = best.at(is_eos_Bn.argsort(1, kind="stable")[:, :K])
-        live.sums[live.tokens == self.task.eos_id] = -math.inf
-        return live, [(b, n) for b, n in np.argwhere(is_eos_Bn[:, :K]).tolist() if best.sums[b, n] > -math.inf]
-
-    def best_unfinished(self, i: int, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
-        """Returns the unfinished hypothesis that is the result of sentence `i` if none has finished."""
-        return max(hypotheses, key=lambda hypothesis: hypothesis.logprob)
-
-    def _chosen(
-        self, g: int, values_BKm: NDArray[np.floating], tokens_BKm: Ints, penalties_BKm: Floats | None
-    ) -> Ranked:
-        """Ranks the extensions of a group in all sentences, and finishes hypotheses and searches. Returns the live
-        extensions [B, K]; rows without one have the sum -inf and BOS."""
-        best = ranked(self.history.sums_BK[:, self.groups[g]], values_BKm, tokens_BKm, self.ranks, penalties_BKm)
-        searches = [None if i is None else self.searches[i][g] for i in self.sentences]
-        if self.stop == "shrink":
-            places_B1 = np.array([self.beam - search.ended if search else 0 for search in searches])[:, None]
-            best.sums[np.arange(best.sums.shape[1]) >= places_B1] = -math.inf
-        live, ends = self.choose(best)
-        impossible_BK = live.sums == -math.inf
-        if np.count_nonzero(impossible_BK):
-            live = live._replace(tokens=np.where(impossible_BK, self.task.bos_id, live.tokens))
-        for b, n in ends:
-            self._finish(b, g, best, n)
-        tops = (live.sums[:, 0] if penalties_BKm is None else live.sums.max(1)).tolist()
-        for b, search in enumerate(searches):
-            if search and not search.over and self._is_decided(b, search, tops[b]):
-                self._end(b, g, live, tops[b])
-        return live
 
     def _penalties(self, tokens_BKm: Ints, earlier: Sequence[Ranked]) -> Floats | None:
         """Returns the diversity penalties [B, K, m] of a group's candidate tokens, given the extensions that earlier
@@ -174,20 +145,81 @@ class Beam(StepBatch):
         first, last = (np.searchsorted(chosen, keys_BKm, side) for side in ("left", "right"))
         return np.asarray(self.config.diversity * (last - first), dtype=np.float64)
 
-    def _penalty(self, length: int) -> float:
-        return length_penalty(length, self.config.alpha, self.config.length_penalty)
+    def _live(self, best: Ranked, found: Sequence[Found | None]) -> Ranked:
+        """Finishes hypotheses and searches, given the ranked extensions of each sentence or of a group of each. Returns
+        the live extensions [B, K]; rows without one have the sum -inf and BOS."""
+        if self.stop == "shrink":
+            places_B1 = np.array([self.beam - each.ended if each else 0 for each in found])[:, None]
+            best.sums[np.arange(best.sums.shape[1]) >= places_B1] = -math.inf
+        live, ends = self.choose(best)
+        impossible_BK = live.sums == -math.inf
+        if np.count_nonzero(impossible_BK):
+            live = live._replace(tokens=np.where(impossible_BK, self.task.bos_id, live.tokens))
+        for b, n in ends:
+            each = found[b]
+            assert each is not None
+            each.finish(self._extended(b, best, n), self.kept)
+        for b, (each, top) in enumerate(zip(found, live.sums.max(1).tolist(), strict=True)):
+            if each and not each.is_over and self._is_decided(b, each, top):
+                each.is_over = True
+                each.unfinished = self._unfinished(b, each, live, top)
+                live.sums[b] = -math.inf  # so the loop removes the sentence
+        return live
 
-    def _finish(self, b: int, g: int, best: Ranked, n: int) -> None:
-        """Inserts the hypothesis finished by EOS at rank n into the best ones, after any of equal score."""
-        search, finished = self.searches[self.history.sentence(b)][g], self._extended(b, g, best, n)
-        search.ended += 1
-        search.best.insert(bisect_right(search.best, -finished.score, key=lambda other: -other.score), finished)
-        del search.best[self.compared :]
+    def choose(self, best: Ranked) -> tuple[Ranked, list[tuple[int, int]]]:
+        """Returns the K live extensions per sentence, and (sentence, rank) of each extension that finishes a
+        hypothesis. Missing live extensions have the sum -inf."""
+        K = self.beam
+        is_eos_Bn = best.tokens == self.task.eos_id
+        if not np.count_nonzero(is_eos_Bn):
+            return best.first(K), []
+        # Each row has at most one EOS, so the first 2K ranks hold K other tokens, which a stable sort puts first.
+        live = best.at(is_eos_Bn.argsort(1, kind="stable")[:, :K])
+        live.sums[live.tokens == self.task.eos_id] = -math.inf
+        return live, [(b, n) for b, n in np.argwhere(is_eos_Bn[:, :K]).tolist() if best.sums[b, n] > -math.inf]
 
-    def _extended(self, b: int, g: int, extensions: Ranked, n: int) -> Hypothesis:
+    def _is_decided(self, b: int, found: Found, top: float) -> bool:
+        """Returns whether no later step can change the result. `top` is the largest sum of the live rows after this
+        step."""
+        # The history gets this step's token only after the choice.
+        length, limit = self.history.age(b) + 1, self.task.limits[self.history.sentence(b)]
+        if top == -math.inf or length == limit:
+            return True
+        if not found.finished:
+            return False
+        full = found.ended >= self.beam
+        if full and self.stop == "count":
+            return True
+        if full and self.stop == "current" and top / self._penalty(length) <= found.finished[-1].score:
+            return True
+        if len(found.finished) < self.wanted:
+            return False
+        # Sums never rise. A live row therefore scores best where the penalty is largest: at the limit if alpha >= 0,
+        # in the next step if alpha < 0. An equal score does not displace an earlier hypothesis.
+        bound = top / max(self._penalty(length + 1), self._penalty(limit))
+        return bound <= found.finished[self.wanted - 1].score
+
+    def _unfinished(self, b: int, found: Found, live: Ranked, top: float) -> list[Hypothesis]:
+        """Returns the unfinished hypotheses among the results of a search that is over. `top` is the largest sum of its
+        live extensions."""
+        i = self.history.sentence(b)
+        shrunk = self.stop == "shrink" and top > -math.inf and self.history.age(b) + 1 == self.task.limits[i]
+        if found.finished and not shrunk:
+            return []
+        rows = [self._extended(b, live, k) for k, total in enumerate(live.sums[b].tolist()) if total > -math.inf]
+        if not rows:  # no extension is possible
+            before = enumerate(self.history.sums_BK[b, found.rows].tolist(), found.rows.start)
+            rows = [self._hypothesis(b, k, total) for k, total in before if total > -math.inf]
+        return rows if shrunk else [self.best_unfinished(i, rows)]
+
+    def best_unfinished(self, i: int, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
+        """Returns the unfinished hypothesis that is the result of sentence `i` if none has finished."""
+        return max(hypotheses, key=lambda hypothesis: hypothesis.logprob)
+
+    def _extended(self, b: int, extensions: Ranked, n: int) -> Hypothesis:
         """Returns the hypothesis that the extension at rank n completes."""
         logprob, token_logprob = float(extensions.sums[b, n]), float(extensions.logprobs[b, n])
-        token, row = int(extensions.tokens[b, n]), self.groups[g].start + int(extensions.parents[b, n])
+        token, row = int(extensions.tokens[b, n]), int(extensions.parents[b, n])
         return self._hypothesis(b, row, logprob, [token], [token_logprob])
 
     def _hypothesis(
@@ -200,51 +232,19 @@ class Beam(StepBatch):
         score = logprob / self._penalty(len(logprobs)) if logprobs else 0.0
         return Hypothesis((*map(int, tokens), *(() if finished else more)), logprob, score, finished, tuple(logprobs))
 
-    def _is_decided(self, b: int, search: _Search, top: float) -> bool:
-        """Returns whether no later step can change the result. `top` is the largest sum of the live rows after this
-        step."""
-        # The history gets this step's token only after the choice.
-        length, limit = self.history.age(b) + 1, self.task.limits[self.history.sentence(b)]
-        if top == -math.inf or length == limit:
-            return True
-        if not search.best:
-            return False
-        full = search.ended >= self.beam
-        if full and self.stop == "count":
-            return True
-        if full and self.stop == "current" and top / self._penalty(length) <= search.best[-1].score:
-            return True
-        if len(search.best) < self.wanted:
-            return False
-        # Sums never rise. A live row therefore scores best where the penalty is largest: at the limit if alpha >= 0,
-        # in the next step if alpha < 0. An equal score does not displace an earlier hypothesis.
-        bound = top / max(self._penalty(length + 1), self._penalty(limit))
-        return bound <= search.best[self.wanted - 1].score
-
-    def _end(self, b: int, g: int, live: Ranked, top: float) -> None:
-        """Ends the search of a group and makes its rows no longer live. `top` is their largest sum."""
-        i = self.history.sentence(b)
-        search = self.searches[i][g]
-        search.over = True
-        shrunk = self.stop == "shrink" and top > -math.inf and self.history.age(b) + 1 == self.task.limits[i]
-        if shrunk or not search.best:
-            rows = [self._extended(b, g, live, k) for k, total in enumerate(live.sums[b].tolist()) if total > -math.inf]
-            if not rows:  # no extension is possible
-                before = enumerate(self.history.sums_BK[b, self.groups[g]].tolist(), self.groups[g].start)
-                rows = [self._hypothesis(b, k, total) for k, total in before if total > -math.inf]
-            search.left = rows if shrunk else [self.best_unfinished(i, rows)]
-        live.sums[b] = -math.inf  # so the loop removes the sentence
+    def _penalty(self, length: int) -> float:
+        return length_penalty(length, self.config.alpha, self.config.length_penalty)
 
     def leave(self, b: int) -> list[Hypothesis]:
-        searches = self.searches.pop(self.history.sentence(b))
-        found = [hypothesis for search in searches for hypothesis in search.best[: self.wanted]]
-        left = [hypothesis for search in searches for hypothesis in search.left]
+        groups = self.found.pop(self.history.sentence(b))
+        finished = [hypothesis for found in groups for hypothesis in found.finished[: self.wanted]]
+        unfinished = [hypothesis for found in groups for hypothesis in found.unfinished]
         if self.stop == "shrink":
-            found += left
-        elif not found:
-            found = [max(left, key=lambda hypothesis: hypothesis.score)]
-        found.sort(key=lambda hypothesis: -hypothesis.score)
+            finished += unfinished
+        elif not finished:
+            finished = [max(unfinished, key=lambda hypothesis: hypothesis.score)]
+        finished.sort(key=lambda hypothesis: -hypothesis.score)
         distinct: dict[tuple[int, ...], Hypothesis] = {}
-        for hypothesis in found if len(searches) > 1 else found[: self.task.nbest]:
+        for hypothesis in finished if len(groups) > 1 else finished[: self.task.nbest]:
             distinct.setdefault(hypothesis.tokens, hypothesis)
         return list(distinct.values())[: self.task.nbest]

@@ -22,10 +22,10 @@ ROOM = 32  # columns of a new table
 
 class RowHistory:
     """The hypotheses of all rows, without the BOS that every row is fed first. All rows of a new sentence are equal, so
-    only every `apart`-th is live."""
+    only every `step`-th is live."""
 
-    def __init__(self, width: int, bos_id: int, apart: int = 1) -> None:
-        self.width, self.bos_id, self._apart = width, bos_id, apart
+    def __init__(self, width: int, bos_id: int, step: int = 1) -> None:
+        self.width, self.bos_id, self._step = width, bos_id, step
         self.sentences: list[int | None] = []
         """The sentence in each place, as an index into the sources; None: an empty place."""
         self.newest_BK: Ints = np.empty((0, width), dtype=np.int64)
@@ -48,7 +48,7 @@ class RowHistory:
         self.newest_BK[places] = self.bos_id
         self.sums_BK = np.concatenate((self.sums_BK, np.empty((added, self.width))))
         self.sums_BK[places] = -math.inf
-        self.sums_BK[places, :: self._apart] = 0.0
+        self.sums_BK[places, :: self._step] = 0.0
         new_N2T = np.empty((added * self.width, *self._table_N2T.shape[1:]))
         self._table_N2T = np.concatenate((self._table_N2T, new_N2T))
         for b, i in zip(places, sentences, strict=True):

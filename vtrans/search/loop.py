@@ -105,11 +105,11 @@ class StepBatch(SearchBatch):
     reads: int | None = None
     """The most probable tokens of a row that a step reads; None: all tokens."""
 
-    def __init__(self, decoder: Decoder[State], task: SearchTask, width: int, apart: int = 1) -> None:
+    def __init__(self, decoder: Decoder[State], task: SearchTask, width: int, step: int = 1) -> None:
         # The wider the sentences, the fewer fit into a batch.
         super().__init__(task, task.config.batch_tokens * task.config.beam // max(width, task.config.beam))
         self.decoder = decoder
-        self.history = RowHistory(width, task.bos_id, apart)
+        self.history = RowHistory(width, task.bos_id, step)
         self.sentences = self.history.sentences
         self.state: Any = None  # None: the batch is empty
 
