@@ -174,19 +174,6 @@ class Cursor(NamedTuple):
     position: int = 0  # batches used of the epoch, or of the current window if pairs are drawn
 
 
-@dataclass(frozen=True)
-class EpochSize:
-    """The size of an epoch, estimated from `planned` pairs: one window if pairs are drawn, otherwise all."""
-
-    pairs: int
-    planned: int
-    src_tokens: float
-    tgt_tokens: float  # with EOS
-    batches: float
-    padded: int  # positions on both sides, including padding
-    padding: float  # the share of padding in `padded`
-
-
 class BatchLoader:
     """Makes the batches of one rank, in main memory. The training thread copies them to the device, because two threads
     cannot use every device. `workers` processes apply noise and BPE-dropout."""
@@ -220,19 +207,12 @@ class BatchLoader:
                     yield Cursor(epoch, drawn, following), RankBatch(batch, tokens, bool(mine))
                 position = 0
 
-    def epoch_size(self) -> EpochSize:
-        """Returns the size of the first epoch, for all ranks together."""
+    def first_plan(self) -> tuple[TokenStore, list[Tensor]]:
+        """Returns the batches of the first epoch, or of its first window if pairs are drawn, for all ranks together: a
+        store of pairs, and the pair numbers of each batch."""
         with closing(self._plans(1, 0)) as plans:
             _, _, store, plan = next(plans)
-        pairs, planned = len(self.mixture), sum(map(len, plan))
-        share = planned / pairs  # of an epoch; below 1 for a window of drawn pairs
-        padded = sum(len(p) * (int(store.src_lengths[p].max()) + int(store.tgt_lengths[p].max()) + 2) for p in plan)
-        sources = sum(int(store.src_lengths[p].sum()) for p in plan)
-        targets = sum(int(store.tgt_lengths[p].sum()) for p in plan) + planned
-        padding = 1 - (sources + planned + targets) / padded
-        return EpochSize(
-            pairs, planned, sources / share, targets / share, len(plan) / share, round(padded / share), padding
-        )
+        return store, plan
 
     def _plans(self, epoch: int, drawn: int) -> Generator[tuple[int, int, TokenStore, list[Tensor]], None, None]:
         """Yields a plan per epoch, or per window if pairs are drawn: the epoch, its number of complete windows, a store

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from vtrans.config.keys import keys_of, nearest, recorded_values, toml_value
 from vtrans.data.epochs import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.storage.model_file import section_of
-from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.storage.states import read_progress
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.errors import InputError, RecipeError
@@ -152,16 +152,18 @@ def requested_recipe(
     overrides: Iterable[str],
     *,
     fresh: bool,
-    base: Callable[[], Recipe] | None = None,
+    model: Path | None,
+    joint: bool,
 ) -> Recipe:
     """Returns the recipe that the user asks for: the first that exists of the named one, the run's recipe.toml, the one
-    in its state `before`, `base` and the default."""
+    in its state `before`, the one of the `model` to start from, and the default."""
     if name is None and run.recipe.exists() and not fresh:
         name = str(run.recipe)
     if name is None and before:
         return with_overrides(recorded_recipe(before, str(run.path)), overrides, str(run.path))
-    if name is None and base is not None:
-        return with_overrides(base(), overrides, "the recipe of the model")
+    if name is None and model is not None:
+        base = recipe_of_model(choose_model(model).file, joint=joint)
+        return with_overrides(base, overrides, "the recipe of the model")
     return load_recipe(name or DEFAULT_RECIPE, overrides)
 
 
@@ -208,13 +210,6 @@ def refuse_changes(run: RunFolder, before: Values, recipe: Recipe) -> None:
             f"the run in {run.path} cannot resume with another recipe: {', '.join(forbidden)}; "
             "choose another run folder, or start over with `fresh`."
         )
-
-
-def finished_recipe(recorded: Recipe, asked: Recipe) -> Recipe:
-    """Returns the recipe for a finished run: its recorded values, with the limits of training and the TensorBoard
-    setting taken from `asked`."""
-    taken = {key: getattr(asked.train, key) for key in ("max_steps", "max_minutes", "patience", "tensorboard")}
-    return dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, **taken))
 
 
 def recipe_to_write(run: RunFolder, before: Values, recipe: Recipe) -> bytes | None:

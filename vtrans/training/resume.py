@@ -40,13 +40,20 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
     training = {"step": progress.step, "epoch": progress.epoch, "data": data.digest}
     with learner.whole() as whole:
         if job.leads:
-            vocabularies, search = (data.src_vocab, data.tgt_vocab), job.recipe.search
-            model = LoadedModel(whole.model, *vocabularies, search, training, None, data.languages, data.tags)
-            train = job.recipe.train
-            codes, usual = train.noise > 0 and train.changes == "usual", int(np.quantile(data.train.src_lengths, 0.9))
-            model = dataclasses.replace(model, matches=data.matches, codes=codes, usual_length=usual, pair=data.pair)
-            code = progress.environment.get("code", {}).get(job.recipe.model.network, "")
-            model = dataclasses.replace(model, code=code)
+            model = LoadedModel(
+                whole.model,
+                data.src_vocab,
+                data.tgt_vocab,
+                job.recipe.search,
+                training,
+                languages=data.languages,
+                tags=data.tags,
+                matches=data.matches,
+                codes=job.recipe.train.noise > 0 and job.recipe.train.changes == "usual",
+                usual_length=int(np.quantile(data.train.src_lengths, 0.9)),
+                pair=data.pair,
+                code=progress.environment.get("code", {}).get(job.recipe.model.network, ""),
+            )
             save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
 

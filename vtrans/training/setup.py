@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from vtrans.config import ModelConfig, Recipe
+from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
 from vtrans.model import kernels
 from vtrans.model.checkpoint import load_weights
@@ -31,11 +31,8 @@ from vtrans.training.progress import Metrics, Progress, remove_events
 from vtrans.training.recipe import (
     changes,
     check_data,
-    finished_recipe,
-    recipe_of_model,
     recipe_to_write,
     recipe_toml,
-    recorded_recipe,
     recorded_sections,
     refuse_changes,
     requested_recipe,
@@ -103,7 +100,13 @@ def set_up(
         )
     before = saved.recipe if saved is not None else {}
     asked = requested_recipe(
-        run, before, options.recipe, options.overrides, fresh=options.fresh, base=_recipe_of(options.init_from, data)
+        run,
+        before,
+        options.recipe,
+        options.overrides,
+        fresh=options.fresh,
+        model=options.init_from,
+        joint=data.joint,
     )
     precision = precision_of(device, ranks, saved)
     recipe = resolved(asked, joint=data.joint, precision=precision, metric=metric_of(data))
@@ -150,11 +153,6 @@ def set_up(
     progress.signature_end = signature_end(recipe.train, recipe.search, data)
     _check_ranks_agree(job, progress)
     return SetUp(job, learner, progress, metrics, saved, recipe_text)
-
-
-def _recipe_of(path: Path | None, data: DataFolder) -> Callable[[], Recipe] | None:
-    """Returns a function that reads the recipe of the model at `path`; None without a path."""
-    return None if path is None else lambda: recipe_of_model(choose_model(path).file, joint=data.joint)
 
 
 def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool) -> None:
@@ -229,16 +227,13 @@ def _remove_translations(run: RunFolder) -> None:
         run.validation.rmdir()
 
 
-def keep_finished_recipe(ready: SetUp) -> None:
-    """Updates recipe.toml of a finished run, and warns about changes that no longer have an effect."""
+def warn_of_ignored(ready: SetUp) -> None:
+    """Warns about changes of the recipe that have no effect on a finished run."""
     assert ready.saved is not None, "a new run is not finished"
-    job = ready.job
-    recorded = recorded_recipe(ready.saved.recipe, str(job.run.path))
-    kept = finished_recipe(recorded, job.recipe)
-    if job.leads and kept != recorded:
-        write_atomically(job.run.recipe, recipe_toml(kept).encode())
-    if unused := changes(dataclasses.asdict(kept), job.recipe).values():
-        job.console.warn(
-            f"nothing is left to train, so these changes are ignored: {', '.join(unused)}; to search with other "
+    read = {("train", key) for key in ("max_steps", "max_minutes", "patience", "tensorboard")}
+    changed = changes(ready.saved.recipe, ready.job.recipe)
+    if ignored := [text for key, text in changed.items() if key not in read]:
+        ready.job.console.warn(
+            f"nothing is left to train, so these changes are ignored: {', '.join(ignored)}; to search with other "
             "settings, use the options of `vtrans translate`"
         )

@@ -40,7 +40,7 @@ from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.parts import Job, Parts
 from vtrans.training.progress import Progress
 from vtrans.training.resume import diverged, save, save_progress
-from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, set_up
+from vtrans.training.setup import SetUp, TrainOptions, prepare_folder, set_up, warn_of_ignored
 from vtrans.training.validation import Validation, unigram_nll
 
 # Training saves and stops on these signals even if they are ignored, as in a shell's background job: `kill -INT` must
@@ -150,7 +150,7 @@ class Trainer(Parts):
         job.ranks.wait()
         if finished:
             self._tell_finished()
-            keep_finished_recipe(self.ready)
+            warn_of_ignored(self.ready)
             return progress
 
         def tell(name: str) -> None:
