@@ -87,20 +87,19 @@ def test_help_imports_nothing_heavy() -> None:
         ("translate --model en-", ["en-de"]),
         ("translate --engine ", ["compiled", "torch"]),
         ("export --to ct", ["ctranslate2"]),
-        ("translate --model {folder}/", ["{folder}/a run"]),
+        ("translate --model run", []),  # the shell itself completes files
     ],
 )
 def test_the_shell_gets_completions(
-    words: str, expected: list[str], run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, expected: list[str], run_cli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "folder" / "a run").mkdir(parents=True)
-    typed = f"vtrans {words}".format(folder=tmp_path / "folder")
+    typed = f"vtrans {words}"
     monkeypatch.setenv("_VTRANS_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", typed)
     monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
     done = run_cli()
     assert (done.code, done.err) == (0, "")
-    assert done.out.decode().split("\n")[:-1] == [each.format(folder=tmp_path / "folder") for each in expected]
+    assert done.out.decode().split() == expected
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vtrans.config.keys import output_affecting
-from vtrans.system.errors import FileError, InputError, VtransError
+from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import named_os_errors, reason, replacing, write_atomically
 from vtrans.text.lines import count_lines, open_bytes
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 
-RECORD, FORMAT = "job.json", 3
+RECORD, FORMAT = "job.json", 4
 
 Chunks = dict[Path, range]
 """The numbers of the lines of each chunk, by its file. The first line of a text is line 1."""
@@ -51,22 +51,22 @@ def read_job(folder: Path) -> dict[str, Any] | None:
     damaged."""
     path = folder / RECORD
     try:
-        record = json.loads(path.read_bytes())
-        if record["format"] != FORMAT:
-            raise FileError(f"{path} is of another version of vtrans; use that version, or translate to a new folder.")
-        return {name: record[name] for name in ("lines", "chunk_lines", "output_lines", "common")}
+        record: dict[str, Any] = json.loads(path.read_bytes())
+        if record["format"] == FORMAT:
+            return record
     except FileNotFoundError:
         return None
     except OSError as error:
         raise FileError(f"{path} cannot be read: {reason(error)}.") from None
     except (ValueError, KeyError, TypeError):
-        raise FileError(f"{path} is damaged; restore it, or translate into another folder.") from None
+        pass
+    raise FileError(f"{path} is damaged, or of another version of vtrans; translate into another folder.")
 
 
 def chunks_of(folder: Path, job: Mapping[str, Any]) -> Chunks:
     """Returns the chunks of a job, in order."""
     key = hashlib.sha256(json.dumps(job["common"], sort_keys=True).encode()).hexdigest()[:12]
-    stop, size = job["lines"] + 1, job["chunk_lines"]
+    stop, size = job["lines"] + 1, job["common"]["chunk_lines"]
     ranges = (range(first, min(first + size, stop)) for first in range(1, stop, size))
     return {folder / f"chunk-{number:08}.{key}": lines for number, lines in enumerate(ranges)}
 
@@ -90,8 +90,9 @@ def join(
             raise FileError(f"{path} must be a regular file, because jobs read it again; write the text to a file.")
     counted = {name: count_lines(path) for name, path in texts.items()}
     common = {"chunk_lines": chunk_lines, **{name: digest for name, (_, digest) in counted.items()}, **options}
-    record = {"lines": counted["input"][0], "chunk_lines": chunk_lines, "output_lines": output_lines, "common": common}
-    ours = json.loads(json.dumps(record))
+    record = {"format": FORMAT, "lines": counted["input"][0], "output_lines": output_lines, "common": common}
+    written = json.dumps(record, sort_keys=True)
+    ours = json.loads(written)
     with named_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if read_job(folder) is None:
@@ -99,7 +100,7 @@ def join(
                 raise InputError(
                     f"`output` must be a new or empty folder, or one with chunks of the same job, got {folder}."
                 )
-            write_atomically(folder / RECORD, json.dumps({"format": FORMAT, **ours}, sort_keys=True).encode() + b"\n")
+            write_atomically(folder / RECORD, written.encode() + b"\n")
     job = read_job(folder) or ours  # perhaps that of another job, which began at the same time
     for name in {**ours["common"], **job["common"]}:
         here, there = (each["common"].get(name) for each in (ours, job))
@@ -122,22 +123,15 @@ def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, 
     return {**output_affecting(translator.search), **recorded, "engine": translator.engine.name}
 
 
-def size_and_time(path: Path) -> tuple[int, int] | None:
-    """Returns what tells that a file has changed."""
-    return (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None
-
-
 def translate_chunks(
     translator: Translator,
     chunks: Chunks,
     wanted: Collection[Path],
     parts: Sequence[Iterator[Any] | None],
-    texts: Mapping[Path, object],
     options: TranslateOptions,
     **settings: Any,
 ) -> None:
-    """Translates the wanted chunks, in order. Raises InputError if one of the `texts` no longer has this
-    `size_and_time`, which it had before it was read.
+    """Translates the wanted chunks, in order. Raises InputError if the text has too few lines for them.
 
     `parts` are the first arguments of `lines_of`, and the settings those of `translate_windows`.
     """
@@ -156,10 +150,8 @@ def translate_chunks(
         before = translator.counts.lines
         with replacing(file) as stream:
             translate_stream(translator, lines_of(*parts_of_chunk, first=numbers.start), stream, options, **settings)
-            if changed := [path for path, seen in texts.items() if size_and_time(path) != seen]:
-                raise InputError(f"{changed[0]} was changed during the translation; all chunks need the same text.")
             if (written := translator.counts.lines - before) != len(numbers):
-                raise VtransError(f"{file} needs {len(numbers):,} lines, but {written:,} were translated.")
+                raise InputError(f"{file} needs {len(numbers):,} lines, but {written:,} were left; was the text cut?")
 
 
 def collect(folder: Path, stream: BinaryIO) -> int:

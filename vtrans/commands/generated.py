@@ -24,37 +24,30 @@ from vtrans.config.keys import Key, check_value, keys_of
 from vtrans.system.errors import InputError
 
 
-def _models(incomplete: str) -> list[str]:
+def _models() -> Iterable[str]:
     from vtrans.storage.run_folder import shipped_models
 
-    return _begun([*shipped_models(), *_files(incomplete)], incomplete)
+    return shipped_models()
 
 
-def _recipes(incomplete: str) -> list[str]:
+def _recipes() -> Iterable[str]:
     from vtrans.training.recipe import recipe_names
 
-    return _begun([*recipe_names(), *(name for name in _files(incomplete) if name.endswith(".toml"))], incomplete)
+    return recipe_names()
 
 
-def _formats(incomplete: str) -> list[str]:
-    return _begun(interop("capabilities").PROGRAMS, incomplete)
+def _completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Returns a function that completes a word in a shell. If no name begins with the word, the shell completes
+    files."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
-def _files(incomplete: str) -> list[str]:
-    """Returns the paths in the folder that the user has typed."""
-    folder = incomplete[: incomplete.rfind("/") + 1]
-    try:
-        return sorted(folder + file.name for file in Path(folder or ".").iterdir())
-    except OSError:
-        return []
-
-
-def _begun(words: Iterable[str], incomplete: str) -> list[str]:
-    """Returns the words that begin with what the user has typed, for the completion of a shell."""
-    return [word for word in words if word.startswith(incomplete)]
-
-
-COMPLETIONS = {"MODEL": _models, "PATH": _models, "NAME|FILE": _recipes, "FORMAT": _formats}
+COMPLETIONS = {
+    "MODEL": _completing(_models),
+    "PATH": _completing(_models),
+    "NAME|FILE": _completing(_recipes),
+    "FORMAT": _completing(lambda: interop("capabilities").PROGRAMS),
+}
 """Functions that complete the values of options and arguments, by their metavar."""
 METAVARS: dict[type, str] = {int: "N", float: "X", tuple: "X", Path: "FILE"}
 
@@ -181,18 +174,16 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
     if otherwise and not key.panel:
         otherwise, panel = "", f"{panel} (default: {otherwise}as shown)"
     end = f"{gap}[default: {otherwise}{shown}]" if shown else ""
-    named, known = COMPLETIONS.get(key.metavar), key.choices
-    complete = (lambda incomplete: _begun(known, incomplete)) if known else named
+    if key.kind is bool and (default is True or (given and given.otherwise)):
+        flag = f"{flag}/--no-{flag[2:]}"
     return typer.Option(
-        *(
-            f"{flag}/--no-{flag[2:]}" if key.kind is bool and (default is True or (given and given.otherwise)) else flag
-        ).split(),
+        *flag.split(),
         help=f"{key.help}{repeated}{meanings}{end}",
         metavar=key.metavar or METAVARS.get(key.item if key.kind is list else key.kind),
         rich_help_panel=panel,
         show_default=False,
         hidden=key.advanced,
-        autocompletion=complete,
+        autocompletion=_completing(lambda: key.choices) if key.choices else COMPLETIONS.get(key.metavar),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrans.commands.chunks import join, missing, read_job, settings_of, shard_of, size_and_time, translate_chunks
+from vtrans.commands.chunks import join, missing, read_job, settings_of, shard_of, translate_chunks
 from vtrans.commands.lines import many, progress, source_of, stdin_is_terminal, writer
 from vtrans.commands.shared_options import BAD_UTF8, check_line_counts, check_output
 from vtrans.config.keys import flag, number, path, text
@@ -149,25 +149,23 @@ def translate_text(
         if workers:
             console.info(f"up to {workers.number} processes share the input")
 
-        def advance(size: int) -> None:
-            counter.advance(share=extent.advance(size))
-
+        how: dict[str, Any] = {"workers": workers}
+        how["advance"] = lambda size: counter.advance(share=extent.advance(size))
         if text.chunk_lines and text.output:
             common = {"model": [file_sha256(choose_model(path).file) for path in models], **settings}
             common |= {**settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
-            seen = {path: size_and_time(path) for path in text.files.values()}
             chunks = join(text.output, text.files, text.chunk_lines, options.lines, common)
             wanted = missing(chunks, shard_of(text.shard or "1/1"))
             whole = many(len(chunks), "chunk", f"of at most {text.chunk_lines:,} lines")
             console.info(f"{many(len(wanted), 'chunk', 'to translate')}; {text.output} will hold {whole}")
             total = sum(len(chunks[file]) for file in wanted)
             counter = stack.enter_context(console.progress("translated", total, unit="sentences"))
-            translate_chunks(translator, chunks, wanted, parts, seen, options, advance=advance, workers=workers)
+            translate_chunks(translator, chunks, wanted, parts, options, **how)
         else:
             stream = stack.enter_context(writer(text.output))
             counter = stack.enter_context(progress(console, stream, shown=not text.typed))
-            how = {"line_buffered": text.line_buffered, "complete": extent.known}
-            translate_stream(translator, lines_of(*parts), stream, options, **how, advance=advance, workers=workers)
+            how |= {"line_buffered": text.line_buffered, "complete": extent.known}
+            translate_stream(translator, lines_of(*parts), stream, options, **how)
     report(translator.counts, console, min_length=translator.search.min_length)
 
 
