@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import zip_longest
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
@@ -13,7 +12,7 @@ from vtrans.search.rules import with_certain
 from vtrans.system.errors import InputError
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
-from vtrans.translate.steps.line import Line
+from vtrans.translate.steps.line import Line, together
 from vtrans.translate.steps.split import SourceReader
 from vtrans.translate.translation import Translation
 
@@ -22,13 +21,8 @@ Target = str | Sequence[int]
 
 def lines_to_score(sources: Iterable[str], targets: Iterable[Target]) -> Iterator[tuple[Line, Target]]:
     """Yields the sources as lines, each with its target. Raises InputError if their numbers differ."""
-    pairs = zip_longest(sources, targets)
-    for number, (source, target) in enumerate(pairs, 1):
-        if source is None or target is None:
-            fewer, more = number - 1, number + sum(1 for _ in pairs)
-            n, m = (fewer, more) if source is None else (more, fewer)
-            raise InputError(f"there are {n:,} sources, but {m:,} targets; each source needs one target.")
-        yield Line(number, source), target
+    for number, pair in together(sources=sources, targets=targets):
+        yield Line(number, pair["sources"]), pair["targets"]
 
 
 def score(

@@ -139,6 +139,15 @@ class Translation:
             confidences = tuple(min((confidences[j] for j in old), default=1.0) for old in replaced)
         return dataclasses.replace(self, text=text, alignment=links, word_confidences=confidences)
 
+    def of_line(self, line: str, seen: str) -> Translation:
+        """Returns the translation of `seen`, the form in which the model saw a line, as one of the line: its links are
+        to the words of the line."""
+        links = self.alignment
+        if links:
+            replaced = _replaced_words(line, seen)
+            links = tuple(sorted({(word, j) for i, j in links for word in replaced[i]}))
+        return dataclasses.replace(self, alignment=links)
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for JSON, with null for infinity and NaN, and an alignment in Pharaoh's format."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -159,10 +168,10 @@ def _replaced_words(before: str, after: str) -> list[set[int]]:
     """Returns, for each word of `after`, the numbers of the words of `before` that it replaces."""
     old_begins, begins = ([word.start() for word in WORD.finditer(text)] for text in (before, after))
     words: list[set[int]] = [set() for _ in begins]
-    for _, old, _, new, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    for _, old, last, new, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         for k in range(new, end):
             if not after[k].isspace():
-                place = min(old + k - new, len(before) - 1)
+                place = min(old + k - new, max(old, last - 1), len(before) - 1)
                 words[bisect_right(begins, k) - 1].add(max(0, bisect_right(old_begins, place) - 1))
     return words
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from vtrans.system.errors import InputError
@@ -154,18 +155,21 @@ def lines_of(
 ) -> Iterator[Line]:
     """Yields lines with their prefixes and constraints. `first` is the number of the first line. Raises InputError if
     the numbers of lines, prefixes and constraints differ, and like `wording_of`."""
-    given = {"prefixes": prefixes, "constraints": constraints}
-    rest: dict[str, Iterator[Any]] = {name: iter(values) for name, values in given.items() if values is not None}
-    number = first - 1
-    for number, text in enumerate(texts, first):
-        asked: dict[str, Any] = {name: next(values, None) for name, values in rest.items()}
-        for name, value in asked.items():
-            if value is None:
-                lines = number - first
-                raise InputError(f"there are more lines than {name} ({lines:,}); give one per line, blank for none.")
-        wording = wording_of(asked["constraints"], text, number) if asked.get("constraints") else NO_WORDING
-        yield Line(number, text, asked.get("prefixes", ""), wording)
-    lines = number - first + 1
-    for name, values in rest.items():
-        if extra := sum(1 for _ in values):
-            raise InputError(f"there are {lines + extra:,} {name}, but {lines:,} lines; give one per line.")
+    given = together(first, lines=texts, prefixes=prefixes, constraints=constraints)
+    for number, asked in given:
+        wording = wording_of(asked["constraints"], asked["lines"], number) if asked.get("constraints") else NO_WORDING
+        yield Line(number, asked["lines"], asked.get("prefixes", ""), wording)
+
+
+def together(first: int = 1, **columns: Iterable[Any] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields numbers from `first` on, each with an element of every column that is not None. Raises InputError if the
+    lengths of the columns differ."""
+    names = [name for name, values in columns.items() if values is not None]
+    rows = zip_longest(*(columns[name] or () for name in names))
+    for number, row in enumerate(rows, first):
+        asked = dict(zip(names, row, strict=True))
+        if short := [name for name in names if asked[name] is None]:
+            longer = next(name for name in names if name not in short)
+            counts = number - first, number - first + 1 + sum(1 for _ in rows)
+            raise InputError(f"there are {counts[0]:,} {short[0]}, but {counts[1]:,} {longer}; give one per line.")
+        yield number, asked

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import regex
@@ -14,7 +12,6 @@ import regex
 from vtrans.text.case import capitalized, in_capitals, lower, upper
 from vtrans.text.normalization import source_text
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.text.words import WORD, numbered, words_in
 from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import Translation
 
@@ -43,25 +40,24 @@ class Normalise:
     """
 
     def __init__(self, vocab: Vocabulary, spellings: Mapping[str, str], *, raw: bool = False) -> None:
-        self._vocab, self._raw, self._as_source = vocab, raw, vocab.as_source
-        self._spellings = {self._as_source(word): spelling for word, spelling in spellings.items()}
+        self._vocab, self._raw = vocab, raw
+        self._spellings = {vocab.as_source(word): spelling for word, spelling in spellings.items()}
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if self._as_source(line.model_input) != line.model_input:
-                _write_characters(line, self._as_source)
-            if self._raw:
-                continue
-            if _CONTROLS.search(line.model_input):
-                _rewrite(line, partial(_CONTROLS.sub, self._kept))
-            if self._vocab.names_language(line.text):
-                continue
-            if unknown := self._vocab.unknown(line.model_input):
-                _write_characters(line, partial(_simpler, unknown))
-            if not (line.prefix or line.wording.phrases or line.match):
-                line.model_input = _APOSTROPHE.sub("'", line.model_input)
-                if self._spellings:
-                    _rewrite(line, partial(_WORD.sub, self._spelled))
+            text, is_read = line.model_input, not self._raw and not self._vocab.names_language(line.text)
+            if not (text.isascii() and text.isprintable()):
+                text = self._vocab.as_source(text)
+                if not self._raw:
+                    text = re.sub(r"\S+", lambda word: _CONTROLS.sub(self._kept, word.group()), text)
+                if is_read and (unknown := self._vocab.unknown(text)):
+                    text = "".join(source_text(c) if c in unknown else c for c in text)
+            if is_read and not (line.prefix or line.wording.phrases or line.match):
+                text = _APOSTROPHE.sub("'", text)
+                text = _WORD.sub(self._spelled, text) if self._spellings else text
+            if text != line.model_input:
+                line.undo.append(partial(Translation.of_line, line=line.model_input, seen=text))
+                line.model_input = text
 
     def _spelled(self, match: regex.Match[str]) -> str:
         """Returns the usual spelling of a word, with the word's capitalisation."""
@@ -78,39 +74,3 @@ class Normalise:
         around = run.string[max(0, run.start() - 1) : run.start()] + run.string[run.end() : run.end() + 1]
         copied, knows = self._vocab.lacking(around), self._vocab.covers
         return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
-
-
-def _rewrite(line: Line, write: Callable[[str], str]) -> None:
-    """Rewrites the words of a line; each may become none, one or several."""
-    words = line.model_input.split()
-    written = list(map(write, words))
-    if written == words:
-        return
-    rest = iter(written)
-    line.model_input = re.sub(r"\S+", lambda word: next(rest), line.model_input)
-    places = numbered(words, (range(len(words_in(text))) for text in written))
-    if places != list(range(len(places))):
-        line.undo.append(partial(_with_words, places))
-
-
-def _simpler(unknown: Container[str], character: str) -> str:
-    return source_text(character) if character in unknown else character
-
-
-def _write_characters(line: Line, write: Callable[[str], str]) -> None:
-    """Rewrites the characters of a line; each may become none, one or several."""
-    written = list(map(write, line.model_input))
-    text = "".join(written)
-    begins = [match.start() for match in WORD.finditer(line.model_input)]
-    origins = [place for place, characters in enumerate(written) for _ in characters]
-    places = [max(0, bisect_right(begins, origins[match.start()]) - 1) for match in WORD.finditer(text)]
-    line.model_input = text
-    if places != list(range(len(begins))):
-        line.undo.append(partial(_with_words, places))
-
-
-def _with_words(places: Sequence[int], translation: Translation) -> Translation:
-    """Returns a translation with links to the original line's words; `places` holds their numbers by those that the
-    model saw."""
-    links = translation.alignment
-    return replace(translation, alignment=links and tuple(sorted({(places[i], j) for i, j in links})))

@@ -218,7 +218,7 @@ class SourceReader:
             if size >= limit:
                 raise InputError(
                     f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
-                    f"got {size:,}; shorten the {name}{self._remedy(limit)}."
+                    f"got {size:,}; shorten the {name}."
                 )
         rules: list[Rule] = [begun] if begun else []
         if wording.avoid:
@@ -256,13 +256,6 @@ class SourceReader:
         if self._other_limit is not None:
             most = min(most, max(self._other_limit(length), self._search.min_length + 1))
         return min(most, self._search.max_length) if self._search.max_length else most
-
-    def _remedy(self, limit: int) -> str:
-        """Returns advice on which setting to raise for a larger limit, as the end of a sentence; "" if the model sets
-        the limit."""
-        if limit == self._search.max_length:
-            return ", or raise `max_length`"
-        return ", or raise `max_ratio`" if self._search.max_ratio and limit != self._most else ""
 
 
 def named(code: str) -> str:
