@@ -34,9 +34,7 @@ def test_pipes_of_unequal_length_are_an_error_at_their_end(tiny_run: RunFolder, 
 def test_an_error_leaves_the_old_output_unchanged(tiny_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
     target = tmp_path / "out.txt"
     target.write_bytes(b"old")
-    done = run_cli(
-        "translate", "--model", tiny_run.path, "--output", target, "--line-buffered", stdin=SENTENCE + b"bad \xff\n"
-    )
+    done = run_cli("translate", "--model", tiny_run.path, "--output", target, stdin=SENTENCE + b"bad \xff\n")
     assert done.code == 2
     assert re.search(rf"error: stdin: line 2 .*0xff .*offset {len(SENTENCE) + 4}\b", done.err)
     assert target.read_bytes() == b"old"
@@ -118,7 +116,6 @@ FAULTS = [
     (f"{TRANSLATE} --input latin1 --output new", "latin1: line 1"),
     (f"{TRANSLATE} --input train.en --output folder", "folder"),
     (f"{TRANSLATE} --input train.en --output ./train.en", r"--out .*--input.*train\.en"),
-    (f"{TRANSLATE} --processes 2 --line-buffered", "--processes .*--line-buffered"),
     ("translate --model model.safetensors --output model.safetensors", "--out .*--model"),
     ("translate --output run/averaged.safetensors", r"--out .*run/averaged\.safetensors"),
     (f"{TRANSLATE} --output {'x' * 300}", "x+"),
@@ -139,7 +136,6 @@ FAULTS = [
     (f"{TRANSLATE} --chunk-lines 0 --input train.en --output out", "--chunk-lines"),
     (f"{CHUNKS} --input train.en", "--out"),
     (f"{CHUNKS} --output out", "--input"),
-    (f"{CHUNKS} --input train.en --output out --line-buffered", "--line-buffered"),
     (f"{CHUNKS} --input train.en --output out --shard 0/2", "0/2"),
     (f"{TRANSLATE} --shard 1/2 --input train.en --output out", "--chunk-lines"),
     ("overlap train.en", "TGT"),

@@ -17,29 +17,29 @@ from vtrans.storage.run_folder import RunFolder
 
 
 def test_an_open_pipe_gets_its_answers(tiny_run: RunFolder) -> None:
-    for extra in ((), ("--line-buffered",)):
-        process = start("translate", "--model", tiny_run.path, "--quiet", *extra)
+    process = start("translate", "--model", tiny_run.path, "--quiet")
+    assert process.stdin is not None
+    for _ in range(2):
+        for line in (SENTENCE, b"\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert (read_line(process) == b"\n") == (line == b"\n")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, b"")
+    assert all(line.startswith("warning: ") for line in err.decode().split("\n")[:-1])
+
+
+def test_a_closed_output_pipe_ends_the_command_quietly(tiny_run: RunFolder) -> None:
+    with start("translate", "--model", tiny_run.path, "--quiet") as process:
         assert process.stdin is not None
-        for _ in range(2):
-            process.stdin.write(SENTENCE)
-            process.stdin.flush()
-            assert read_line(process)
-            process.stdin.write(b"\n")
-            process.stdin.flush()
-            assert read_line(process) == b"\n"
-        out, err = process.communicate(timeout=60)
-        assert (process.returncode, out) == (0, b"")
-        assert all(line.startswith("warning: ") for line in err.decode().split("\n")[:-1])
-
-
-def test_a_closed_output_pipe_ends_the_command_quietly(tiny_run: RunFolder, tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    source.write_bytes(SENTENCE * 5000)
-    with start("translate", "--model", tiny_run.path, "--input", source, "--quiet", "--line-buffered") as process:
-        assert read_line(process)
         assert process.stdout is not None
-        process.stdout.close()
         assert process.stderr is not None
+        process.stdin.write(SENTENCE)
+        process.stdin.flush()
+        assert read_line(process)
+        process.stdout.close()
+        process.stdin.write(SENTENCE)
+        process.stdin.flush()
         assert process.stderr.read() == b""
     assert process.returncode == 1
 
@@ -49,7 +49,7 @@ def test_interrupting_leaves_whole_lines(tiny_run: RunFolder, tmp_path: Path) ->
     target.write_bytes(b"old")
     ends = {signal.SIGINT: "interrupted", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
     for words, number in itertools.product([(), ("--output", target)], ends):
-        process = start("translate", "--model", tiny_run.path, "--line-buffered", *words)
+        process = start("translate", "--model", tiny_run.path, *words)
         assert process.stdin is not None
         assert process.stderr is not None
         process.stderr.readline()  # it has started: the model is named

@@ -28,29 +28,6 @@ from vtrans.translate.stream import Division, translate_stream, translate_window
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
-
-class Flushed(io.BytesIO):
-    """A stream that records its content at each flush."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[bytes] = []
-
-    def flush(self) -> None:
-        self.seen.append(self.getvalue())
-
-
-def test_each_line_is_written_before_the_next_is_read() -> None:
-    def lines() -> Iterator[str]:
-        for number, word in enumerate(WORDS[:3]):
-            assert [block.count(b"\n") for block in out.seen] == list(range(1, number + 1))
-            yield word
-
-    out = Flushed()
-    translate_stream(translator(), lines_of(lines()), out, line_buffered=True)
-    assert len(out.seen) == 3
-
-
 # Copies of this process.
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process safely")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vtrans.commands.chunks import join, missing, read_job, settings_of, shard_of, translate_chunks
 from vtrans.commands.lines import many, progress, source_of, stdin_is_terminal, writer
 from vtrans.commands.shared_options import BAD_UTF8, check_line_counts, check_output
-from vtrans.config.keys import flag, number, path, text
+from vtrans.config.keys import number, path, text
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.files import file_sha256
@@ -50,7 +50,6 @@ class Text:
         panel="Terms and memory",
     )
     on_bad_utf8: OnBadUtf8 = BAD_UTF8
-    line_buffered: bool = flag(False, "Write each translation before reading the next line.", advanced=True)
     chunk_lines: int | None = number(
         None,
         1,
@@ -95,8 +94,6 @@ class Text:
             raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
         if self.chunk_lines and memory:
             raise InputError("`memory` cannot be used with `chunk_lines`, because it may change while jobs run.")
-        if self.chunk_lines and self.line_buffered:
-            raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
         shard_of(self.shard or "1/1")
         inputs = [("--input", self.input), ("--prefix", self.prefixes), ("--constraints", self.constraints)]
         check_output(self.output, [*inputs, *others])
@@ -114,8 +111,7 @@ class Text:
                 f"torchrun has started {world} processes, which would all translate the whole text; start `vtrans "
                 f"translate` without torchrun, once per GPU, with `chunk_lines`, `shard` I/{world} and `device` cuda:I."
             )
-        reason = "`line_buffered` translates one line at a time" if self.line_buffered else ""
-        return divide(processes, threads, reason, prefer_one=self.typed)
+        return divide(processes, threads, prefer_one=self.typed)
 
 
 def translate_text(
@@ -164,8 +160,7 @@ def translate_text(
         else:
             stream = stack.enter_context(writer(text.output))
             counter = stack.enter_context(progress(console, stream, shown=not text.typed))
-            how |= {"line_buffered": text.line_buffered, "complete": extent.known}
-            translate_stream(translator, lines_of(*parts), stream, options, **how)
+            translate_stream(translator, lines_of(*parts), stream, options, complete=extent.known, **how)
     report(translator.counts, console, min_length=translator.search.min_length)
 
 

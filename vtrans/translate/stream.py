@@ -66,22 +66,17 @@ def translate_windows(
     options: TranslateOptions,
     make: Make[T],
     *,
-    line_buffered: bool = False,
     complete: bool = True,
     advance: Callable[[int], None] = lambda size: None,
     workers: Workers[T] | None = None,
 ) -> Generator[T, None, None]:
     """Yields the result of `make` for each window of lines, in order.
 
-    `line_buffered` translates each line before reading the next. Otherwise `Windows` forms the windows; see there for
-    `complete`. `advance` is called with the size in bytes of each translated line, by one thread at a time. `workers`
-    come from `workers_for`, called with the same translator, options and `make`.
+    See `Windows` for `complete`. `advance` is called with the size in bytes of each translated line, by one thread at a
+    time. `workers` come from `workers_for`, called with the same translator, options and `make`.
     """
     translator.check(options)  # fail before reading
-    windows: Windows | Generator[Sequence[Line], None, None] = ([line] for line in lines)
-    if not line_buffered:
-        windows = Windows(lines, workers.number if workers else 1, complete=complete)
-    with closing(windows):
+    with closing(Windows(lines, workers.number if workers else 1, complete=complete)) as windows:
         if workers:
             yield from _by_workers(translator, windows, advance, workers)
             return
@@ -211,13 +206,10 @@ class Division:
         return 0
 
 
-def divide(processes: int | None, threads: int | None, reason: str = "", *, prefer_one: bool = False) -> Division:
-    """Returns the division of translating on a CPU, and sets the number of threads.
-
-    `reason` says why only one process can translate; it is empty if several can. `prefer_one` makes one process the
-    default. Raises InputError if the user's number of processes is not possible.
-    """
-    reason = reason or why_not_forked()
+def divide(processes: int | None, threads: int | None, *, prefer_one: bool = False) -> Division:
+    """Returns the division of translating on a CPU, and sets the number of threads. `prefer_one` makes one process the
+    default. Raises InputError if the user's number of processes is not possible."""
+    reason = why_not_forked()
     check_processes(processes, reason)
     set_threads(threads)
     alone = reason or prefer_one or threads
