@@ -183,7 +183,7 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
         rich_help_panel=panel,
         show_default=False,
         hidden=key.advanced,
-        autocompletion=_completing(lambda: key.choices) if key.choices else COMPLETIONS.get(key.metavar),
+        autocompletion=_completing(key.choices.keys) if key.choices else COMPLETIONS.get(key.metavar),
     )
 
 

@@ -13,7 +13,7 @@ from vtrans.commands.chunks import join, missing, read_job, settings_of, shard_o
 from vtrans.commands.lines import many, progress, source_of, stdin_is_terminal, writer
 from vtrans.commands.shared_options import BAD_UTF8, check_line_counts, check_output
 from vtrans.config.keys import number, path, text
-from vtrans.system.console import Console
+from vtrans.system.console import Console, Counter
 from vtrans.system.errors import InputError
 from vtrans.system.files import file_sha256
 from vtrans.system.signals import ended_by_signals
@@ -145,6 +145,7 @@ def translate_text(
         if workers:
             console.info(f"up to {workers.number} processes share the input")
 
+        counter: Counter
         how: dict[str, Any] = {"workers": workers}
         how["advance"] = lambda size: counter.advance(share=extent.advance(size))
         if text.chunk_lines and text.output:
