@@ -1,4 +1,4 @@
-"""Translates lines, in order and in bounded memory.
+"""Translates lines, and scores translations, in order and in bounded memory.
 
 A window of lines is encoded, sorted by length, searched in batches and put back in order before the next window is
 read.
@@ -6,21 +6,25 @@ read.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from threading import RLock
 from typing import Any
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
+from vtrans.search.loop import length_penalty
 from vtrans.search.options import Sampling
+from vtrans.search.rules import with_certain
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
-from vtrans.translate.scorer import Target, lines_to_score, score
-from vtrans.translate.steps.line import Constraints, Counts, Line, lines_of
+from vtrans.text.lines import one_line
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
+from vtrans.translate.steps.line import Constraints, Counts, Line, lines_of, together
 from vtrans.translate.steps.steps import Steps, StepsOfEngine
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.wording.glossary import NOTHING, Beside
@@ -103,7 +107,9 @@ class Translator:
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
         chosen = TranslateOptions(n, sampling, **options)
         self.check(chosen, constraints=constraints is not None)
-        return self._windows(lines_of(lines, prefixes, constraints), chosen)
+        made = lines_of(lines, prefixes, constraints)
+        windows = iter(lambda: list(islice(made, WINDOW)), [])
+        return chain.from_iterable(self.translate_window(window, chosen) for window in windows)
 
     def check(self, options: TranslateOptions, *, constraints: bool = False) -> None:
         """Raises InputError if the search settings do not support these options."""
@@ -127,10 +133,6 @@ class Translator:
             raise InputError(f"`{name}` only applies to a search; leave out `{name}` or the sampling.")
         if reason := self.search.contradicts_phrases(f"`{name}`"):
             raise InputError(reason)
-
-    def _windows(self, lines: Iterator[Line], options: TranslateOptions) -> Iterator[list[Translation]]:
-        while window := list(islice(lines, WINDOW)):
-            yield from self.translate_window(window, options)
 
     def translate_window(
         self,
@@ -193,7 +195,7 @@ class Translator:
     def logprob(
         self,
         sources: Iterable[str],
-        targets: Iterable[Target],
+        targets: Iterable[str | Sequence[int]],
         done: Callable[[], None] = lambda: None,
         *,
         to: str | None = None,
@@ -209,14 +211,62 @@ class Translator:
         for name, given in (("sources", sources), ("targets", targets)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [{name[:-1]}].")
-        self.reader.beginning(to)
-        return self._logprobs(lines_to_score(sources, targets), done, to)
+        tag, pairs = self.reader.beginning(to), together(sources=sources, targets=targets)
+        windows = iter(lambda: list(islice(pairs, WINDOW)), [])
+        return chain.from_iterable(self._scored(window, tag, done, to) for window in windows)
 
-    def _logprobs(
-        self, given: Iterator[tuple[Line, Target]], done: Callable[[], None], to: str | None
-    ) -> Iterator[Translation]:
-        while window := list(islice(given, WINDOW)):
-            with self._in_turn([line for line, _ in window]):
-                score(window, self.engine, self.search, self.reader, to, done)
-            for line, _ in window:
-                yield line.translations[0]
+    def _scored(
+        self, window: Sequence[tuple[int, dict[str, Any]]], tag: list[int], done: Callable[[], None], to: str | None
+    ) -> list[Translation]:
+        """Returns the targets of a window of pairs with their log-probabilities. See `logprob`."""
+        reader, lines, targets = self.reader, [Line(number, pair["sources"]) for number, pair in window], []
+        known: dict[Line, float] = {}  # log-probabilities of pairs that bypass the model
+        longest = reader.max_target(reader.max_source)
+        with self._in_turn(lines):
+            for line, (number, pair) in zip(lines, window, strict=True):
+                line.ids = reader.encode(self.src_vocab.as_source(line.text), number, to=to)
+                target = self._target(pair["targets"], number, to)
+                targets.append(target)
+                if not line.ids or not line.text.strip():
+                    known[line] = -math.inf if any(token > EOS_ID for token in target) else 0.0
+                    line.counts.blank = 1
+                elif len(line.ids) > reader.max_source or len(target) > longest:
+                    known[line] = math.nan
+                    line.warnings.append(
+                        f"line {number} has {len(line.ids):,} source and {len(target):,} target subwords, more than "
+                        f"{reader.max_source:,} and {longest:,}; it gets no log-probability"
+                    )
+            unknown = [() if line in known else target for line, target in zip(lines, targets, strict=True)]
+            asked = [([*tag, *line.ids], target) for line, target in zip(lines, unknown, strict=True)]
+            scored = self.engine.token_logprobs(asked, self.search.batch_tokens, done)
+            for line, target, given in zip(lines, targets, scored, strict=True):
+                logprobs = with_certain(reader.begin, target, given)
+                logprob = known.get(line, math.fsum(logprobs))
+                line.counts.tgt_tokens = len(logprobs)
+                line.translations = [self._given(target, logprob, logprobs)]
+        return [line.translations[0] for line in lines]
+
+    def _given(self, target: list[int], logprob: float, logprobs: Sequence[float]) -> Translation:
+        """Returns a given translation. That of a blank line has no subwords."""
+        if logprob == 0.0 and not logprobs:
+            return Translation("", 0.0, 0.0, True)
+        score = logprob / length_penalty(len(target), self.search.alpha, self.search.length_penalty)
+        text, subwords = one_line(self.tgt_vocab.decode(target)), tuple(map(self.tgt_vocab.piece, target))
+        return Translation(text, logprob, score, target[-1] == EOS_ID, tuple(target), subwords, tuple(logprobs))
+
+    def _target(self, given: str | Sequence[int], number: int, to: str | None) -> list[int]:
+        """Returns the subword ids of target `number`. Raises InputError for an invalid id, and for EOS anywhere but at
+        the end."""
+        if isinstance(given, str):
+            return [*self.reader.begin, *self.reader.encode(given, number, self.tgt_vocab, to=to), EOS_ID]
+        size = len(self.tgt_vocab)
+        for place, token in enumerate(given, 1):
+            if not isinstance(token, int) or token == PAD_ID or not 0 <= token < size:
+                allowed = f"a text or subword ids from 1 to {size - 1:,}"
+                raise InputError(f"target {number} must be {allowed}, got {token!r}.")
+            if token == EOS_ID and place < len(given):
+                raise InputError(
+                    f"target {number} must have EOS, {EOS_ID}, only at its end; if its line was translated in pieces, "
+                    "give the pieces one by one."
+                )
+        return list(given)
