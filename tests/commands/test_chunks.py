@@ -3,13 +3,11 @@
 import gzip
 import io
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import Run
 from translators import sentences, translator
 
 from vtrans.commands.chunks import (
@@ -17,13 +15,11 @@ from vtrans.commands.chunks import (
     collect,
     join,
     missing,
-    read_job,
     settings_of,
     shard_of,
     translate_chunks,
 )
 from vtrans.search.options import Mbr, Sampling
-from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import file_sha256
 from vtrans.text.lines import lines_in, write_line
@@ -191,21 +187,6 @@ def test_no_other_text_model_or_option_may_join(tmp_path: Path) -> None:
         path.write_bytes(whole)
     assert work.run(batch_tokens=7) == len(LINES) - 5  # it changes the speed only
     assert work.result() == work.whole()
-
-
-def test_jobs_have_the_engine_with_which_the_first_began(tmp_path: Path, tiny_run: RunFolder, run_cli: Run) -> None:
-    text, out = written(tmp_path / "text", ["ein Haus"]), tmp_path / "out"
-    command = ["translate", "--model", tiny_run.path, "--input", text, "--output", out, "--chunk-lines", "5"]
-    assert run_cli(*command, "--engine", "torch").code == 0
-    job = read_job(out)
-    assert job
-    assert job["common"]["engine"] == "torch"
-    record = json.loads((out / "job.json").read_bytes())
-    for engine in ("compiled", None):
-        record["common"]["engine"] = engine
-        (out / "job.json").write_text(json.dumps(record), encoding="utf-8")
-        refused = run_cli(*command, "--precision", "float16")
-        assert (refused.code, "--precision" in refused.err) == (2, engine == "compiled")
 
 
 def test_a_text_that_was_cut_under_way_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrans.commands.chunks import join, missing, read_job, settings_of, shard_of, translate_chunks
+from vtrans.commands.chunks import join, missing, settings_of, shard_of, translate_chunks
 from vtrans.commands.lines import many, progress, source_of, stdin_is_terminal, writer
 from vtrans.commands.shared_options import BAD_UTF8, check_line_counts, check_output
 from vtrans.config.keys import number, path, text
@@ -77,13 +77,6 @@ class Text:
         """The files that are read, by the names of their options."""
         named = {"input": self.input, "prefixes": self.prefixes, "constraints": self.constraints}
         return {name: path for name, path in named.items() if path}
-
-    @property
-    def begun(self) -> str | None:
-        """The engine that the first job on the chunks of `output` used, if there are any. All jobs use the same one,
-        because engines round differently, and some machines lack a compiler."""
-        job = read_job(self.output) if self.chunk_lines and self.output else None
-        return job["common"]["engine"] if job else None
 
     def check(self, others: list[tuple[str, Path | None]], *, memory: Path | None = None) -> None:
         """Raises InputError if options for chunks do not fit together, if the output would replace an input or one of

@@ -205,7 +205,7 @@ def translate(
         **reading.options(models, to, console, confidence=output.confidence, documents=bool(files)),
         to=to,
     )
-    load_model = partial(_loaded, models, engine, text.begun, search, options, console, not no_retry)
+    load_model = partial(_loaded, models, engine, search, options, console, not no_retry)
     if targets:
         applications.documents("command_line").translate_files(
             load_model, targets, options, documents, division, console
@@ -219,17 +219,16 @@ def translate(
 def _loaded(
     models: Ensemble,
     engine: EngineConfig,
-    begun: str | None,
     search: dict[str, Any],
     options: TranslateOptions,
     console: Console,
     retry: bool,
 ) -> Translator:
-    """Returns the translator. Its engine is the user's choice, or the one with which these chunks were `begun`."""
+    """Returns the translator, and warns if the confidence was calibrated with other settings."""
     from vtrans.translate.confidence import Calibration, made_with
     from vtrans.translate.loading import load
 
-    settings = dataclasses.asdict(engine) | {"weights": list(models.weights) or None, "engine": engine.engine or begun}
+    settings = dataclasses.asdict(engine) | {"weights": list(models.weights) or None}
     translator = load(models.paths, retry=retry, console=console, **settings, **search)
     if isinstance(options.calibration, Calibration):
         sampling = options.sampling is not None
