@@ -29,7 +29,7 @@ from vtrans.commands import applications
 from vtrans.commands.lines import print_line
 from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.system.console import Console
-from vtrans.system.errors import InputError, VtransError, missing_torch
+from vtrans.system.errors import InputError, VtransError
 from vtrans.system.files import discard, printable, reason
 from vtrans.system.process import configure_process
 
@@ -223,7 +223,8 @@ def _run(words: list[str], debug: bool) -> int:
             _let_others_report()
             return _failed(_usage_message(error), 2, debug)
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            return _failed(str(missing_torch()), 2, debug)
+            what = "this needs the package torch, which is not installed; install it with `pip install torch`."
+            return _failed(what, 2, debug)
         what = " ".join(str(error).split()) or "no message"
         return _failed(f"{type(error).__name__}: {what} (--debug shows where)", 1, debug)
 

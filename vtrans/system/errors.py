@@ -10,8 +10,6 @@ Recipe keys are written without backticks: search.beam.
 """
 
 import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class VtransError(Exception):
@@ -61,49 +59,16 @@ class DocumentSizeError(DocumentError):
     """A document is larger than allowed."""
 
 
-@contextmanager
-def needing_torch() -> Iterator[None]:
-    """Raises InputError if the block imports torch and it is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise missing_torch() from None
-
-
-def missing_torch() -> InputError:
-    """Returns the error for code that needs torch when torch is not installed."""
-    return InputError("this needs the package torch, which is not installed; install it with `pip install torch`.")
-
-
 def install_command(extra: str) -> str:
     """Returns the commands that install an extra."""
     in_checkout, with_wheel = f"`pip install '.[{extra}]'`", f"`pip install 'WHEEL[{extra}]'`"
     return f"{in_checkout} in a checkout of vtrans, or {with_wheel} with the path of its wheel"
 
 
-def missing_extra(problem: str, extra: str, otherwise: str = "") -> InputError:
-    """Returns the error for an optional package that cannot be used. `problem` says why, `extra` is the package's extra
-    in pyproject.toml, and `otherwise` is the alternative without it."""
-    otherwise = f", or {otherwise}" if otherwise else ""
-    return InputError(f"{problem}; install it with {install_command(extra)}{otherwise}.")
-
-
-def need_packages(problem: str, extra: str, *packages: str) -> None:
-    """Raises `missing_extra` for the first package that is not installed. Its name replaces {} in `problem`."""
+def need_packages(problem: str, extra: str, *packages: str, otherwise: str = "") -> None:
+    """Raises InputError for the first optional package that is not installed. Its name replaces {} in `problem`,
+    `extra` is its extra in pyproject.toml, and `otherwise` is the alternative without it."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
-            raise missing_extra(problem.format(package), extra)
-
-
-@contextmanager
-def importing(name: str, otherwise: str = "") -> Iterator[None]:
-    """Raises `missing_extra` if the block cannot import an optional package. The package and its extra have the name
-    `name` in lowercase."""
-    try:
-        yield
-    except ImportError as error:
-        absent = isinstance(error, ModuleNotFoundError) and error.name == name.lower()
-        problem = "is not installed" if absent else f"cannot be imported ({error})"
-        raise missing_extra(f"{name} {problem}", name.lower(), otherwise) from None
+            alternative = f", or {otherwise}" if otherwise else ""
+            raise InputError(f"{problem.format(package)}; install it with {install_command(extra)}{alternative}.")

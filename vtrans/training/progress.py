@@ -17,7 +17,7 @@ from vtrans.config import TrainConfig
 from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
-from vtrans.system.errors import FileError, importing
+from vtrans.system.errors import FileError, need_packages
 from vtrans.system.files import named_os_errors, write_atomically
 
 
@@ -96,8 +96,9 @@ class Metrics:
         self._tensorboard: ModuleType | None = None
         self._writer: Any = None
         if tensorboard:
-            with importing("TensorBoard", "set train.tensorboard = false"):
-                self._tensorboard = importlib.import_module("torch.utils.tensorboard")
+            otherwise = "set train.tensorboard = false"
+            need_packages("TensorBoard is not installed", "tensorboard", "tensorboard", otherwise=otherwise)
+            self._tensorboard = importlib.import_module("torch.utils.tensorboard")
 
     def begin(self) -> None:
         """Starts an empty file."""

@@ -21,7 +21,7 @@ from vtrans.storage.model_file import needs_code, read_weights
 from vtrans.storage.run_folder import ChosenModel, choose_model
 from vtrans.system.console import Console
 from vtrans.system.devices import on_cpu, pick_device
-from vtrans.system.errors import InputError, needing_torch
+from vtrans.system.errors import InputError
 from vtrans.translate.translator import Translator
 from vtrans.translate.wording.glossary import Beside
 
@@ -102,8 +102,7 @@ def _device(name: str | None) -> str:
     """Returns the requested or default device. Imports torch only if there may be a GPU."""
     if on_cpu(name):
         return "cpu"
-    with needing_torch():
-        return str(pick_device(name))
+    return str(pick_device(name))
 
 
 def _compiled(
@@ -146,13 +145,12 @@ def _torch_engine(
     code: Path | None,
 ) -> Engine:
     wanted = threads()
-    with needing_torch():
-        import torch
+    import torch
 
-        torch.set_num_threads(wanted)
-        from vtrans.engines.torch_engine import TorchEngine
-        from vtrans.model.automatic import use_automatic_library
-        from vtrans.model.checkpoint import load_model
+    torch.set_num_threads(wanted)
+    from vtrans.engines.torch_engine import TorchEngine
+    from vtrans.model.automatic import use_automatic_library
+    from vtrans.model.checkpoint import load_model
 
     if device == "cpu":
         use_automatic_library()

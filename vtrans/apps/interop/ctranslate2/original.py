@@ -12,16 +12,16 @@ import torch
 
 from vtrans.apps.interop.comparison import IdPair, Outputs, Program, Tolerance
 from vtrans.config import SearchConfig
-from vtrans.system.errors import VtransError, importing
+from vtrans.system.errors import VtransError, need_packages
 
 DEFAULTS = SearchConfig(beam=2, alpha=1.0, length_penalty="length", min_length=1)
 SCORED_TOKENS = 2048  # padded subwords scored at a time; their logits are in memory at once
 
 
 def ctranslate2() -> Any:
-    """Returns the optional package CTranslate2. Raises InputError if it cannot be imported."""
-    with importing("CTranslate2"):
-        return importlib.import_module("ctranslate2")
+    """Returns the optional package CTranslate2. Raises InputError if it is not installed."""
+    need_packages("CTranslate2 is not installed", "ctranslate2", "ctranslate2")
+    return importlib.import_module("ctranslate2")
 
 
 class CTranslate2Model(Program):
