@@ -266,7 +266,7 @@ def test_phrases_refuse_options_they_cannot_combine_with() -> None:
         translator().nbest(["dog"], 1, Sampling(), constraints=asked)
     with pytest.raises(InputError, match="`avoid` of line 1"):
         list(translator().nbest(["dog"], prefixes=["a dog"], constraints=[{"avoid": ["dog"]}]))
-    with pytest.raises(InputError, match=r"phrases of line 1.*`max_length`"):
+    with pytest.raises(InputError, match="phrases of line 1"):
         list(translator(max_length=5).nbest(["dog"], constraints=[{"constraints": ["park"] * 5}]))
     with pytest.raises(InputError, match="2 constraints"):
         list(translator().nbest(["dog"], constraints=asked * 2))
