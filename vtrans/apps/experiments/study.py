@@ -106,11 +106,7 @@ class Budget:
     minutes: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.steps:,} updates" if self.steps else f"{self.minutes:g} minutes of training"
-
-    @property
-    def folder(self) -> str:
-        return f"{self.steps}-updates" if self.steps else f"{self.minutes:g}-minutes"
+        return f"{self.steps} updates" if self.steps else f"{self.minutes:g} minutes"
 
     def settings(self, recipe: Recipe) -> list[str]:
         """Returns the recipe overrides for this budget. The warm-up takes at most a quarter of the updates, and the
@@ -188,7 +184,7 @@ def run_study(
     budget = Budget.of(steps, minutes, base)
     recipes = recipes_of(rows, base, budget)
     files = TextFiles.of(study.corpus.folder, study.corpus.src, study.corpus.tgt, tested=False)
-    size, title = study.corpus.vocab_size, f"{file.stem}-{budget.folder}"
+    size, title = study.corpus.vocab_size, f"{file.stem}-{budget}".replace(" ", "-")
     work = Work(out or Path("work") / title, title, console, start)
     with work.lock:
         written = {row.name: write_recipe(recipes[row.name], work.folder / f"{row.name}.toml") for row in rows}
