@@ -132,10 +132,6 @@ def fitting_tokenizer(references: Sequence[str], language: str = "") -> str:
     return "zh" if is_chinese else "char"
 
 
-def _fitting(references: Sequence[Sequence[str]], language: str) -> str:
-    return fitting_tokenizer(references[0], language) if references else "13a"
-
-
 def deciding_metric(tokenizer: str) -> Literal["bleu", "chrf"]:
     """Returns the metric for comparing models. Character BLEU says little about words."""
     return "chrf" if tokenizer == "char" else "bleu"
@@ -162,7 +158,7 @@ def score(
     interval, with the seed of `compare`. `done` is called after each metric. Raises InputError for unequal line counts,
     no lines, subword marks, and an unknown metric or tokenizer.
     """
-    made = _metrics(metrics, tokenize, _fitting(references, language), lowercase)
+    made = _metrics(metrics, references, tokenize, language, lowercase)
     _check(hypotheses, references, hyp_name, ref_names)
     scores = []
     for metric in made:
@@ -206,7 +202,7 @@ def compare(
     sacrebleu draws the samples with a fixed seed, or with $SACREBLEU_SEED. `done` is called after each metric. Raises
     InputError like `score`.
     """
-    made = _metrics(metrics, tokenize, _fitting(references, language), lowercase)
+    made = _metrics(metrics, references, tokenize, language, lowercase)
     for files in systems.values():
         for name, lines in files.items():
             _check(lines, references, name, ref_names)
@@ -312,8 +308,10 @@ def _has_capitals(line: str) -> bool:
     return line != line.lower()
 
 
-def _metrics(names: Sequence[MetricOf], tokenize: str | None, fitting: str, lowercase: bool) -> list[Metric]:
-    """Returns the sacrebleu metrics with these names. BLEU uses `tokenize`, or else `fitting`."""
+def _metrics(
+    names: Sequence[MetricOf], references: Sequence[Sequence[str]], tokenize: str | None, language: str, lowercase: bool
+) -> list[Metric]:
+    """Returns the sacrebleu metrics with these names. BLEU uses `tokenize`, or else what fits the references."""
     if not names:
         raise InputError(f"`metrics` must name at least one of {', '.join(METRICS)}, got none.")
     if tokenize is not None and "bleu" not in names:
@@ -321,8 +319,9 @@ def _metrics(names: Sequence[MetricOf], tokenize: str | None, fitting: str, lowe
     made: list[Metric] = []
     for name in dict.fromkeys(names):
         if name == "bleu":
+            fitting = tokenize or fitting_tokenizer(references[0] if references else (), language)
             # `force` silences a log message, which data_warnings replaces.
-            made.append(BLEU(lowercase=lowercase, tokenize=_checked_tokenizer(tokenize or fitting), force=True))
+            made.append(BLEU(lowercase=lowercase, tokenize=_checked_tokenizer(fitting), force=True))
         elif name == "chrf":
             made.append(CHRF(lowercase=lowercase))
         elif name == "chrf++":

@@ -1,7 +1,4 @@
-"""The report on a model file: facts, weights and weight sharing; and the rows of its matrices nearest to a word.
-
-Legend: V vocabulary, D model width.
-"""
+"""The report of `vtrans inspect` on a model file: facts, weights and weight sharing, as JSON or as tables."""
 
 from __future__ import annotations
 
@@ -9,13 +6,12 @@ import dataclasses
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from vtrans.config import SearchConfig
 from vtrans.model.checkpoint import LoadedModel, load_model, weights_of
@@ -24,7 +20,6 @@ from vtrans.storage.model_file import VOCABULARIES
 from vtrans.storage.run_folder import choose_model
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.console import Console
-from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import FORMALITY, Vocabulary
 
 # The paper's names for the weights of a part, in the order in which a fused weight holds them.
@@ -198,55 +193,3 @@ def weight_rows(weights: Iterable[Weights], *, full: bool = False) -> Iterator[t
 
 
 _LAYER = re.compile(r"(?<=layers\.)\d+")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a matrix, and its similarity to another row."""
-
-    id: int
-    piece: str
-    dot: float
-    cosine: float
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """The rows of one matrix with the largest cosine to the row of a subword, excluding that row."""
-
-    places: tuple[str, ...]  # where the model uses the matrix
-    id: int
-    piece: str
-    rows: tuple[Row, ...]
-
-
-def neighbours(loaded: LoadedModel, word: str, count: int) -> list[Neighbours]:
-    """Returns the `count` nearest rows by cosine, per matrix and subword of the word.
-
-    The matrices are the embeddings and the projection; a shared matrix is listed once. Raises InputError for a blank
-    word.
-    """
-    if not word.strip():
-        raise InputError("`word` must not be blank.")
-    uses = (("src_embedding", loaded.src_vocab), ("tgt_embedding", loaded.tgt_vocab), ("projection", loaded.tgt_vocab))
-    matrices: dict[Tensor, tuple[Vocabulary, list[str]]] = {}
-    for name, vocab in uses:
-        matrices.setdefault(getattr(loaded.model, name).weight, (vocab, []))[1].append(name)
-    neighbours = []
-    for weight, (vocab, places) in matrices.items():
-        weight_VD, unit_VD = weight.detach(), F.normalize(weight.detach(), dim=-1)
-        for token in vocab.encode(word):
-            dots_V, cosines_V = weight_VD @ weight_VD[token], unit_VD @ unit_VD[token]
-            nearest = cosines_V.topk(min(count + 1, len(vocab))).indices.tolist()
-            rows = [Row(i, vocab.piece(i), float(dots_V[i]), float(cosines_V[i])) for i in nearest if i != token]
-            neighbours.append(Neighbours(tuple(places), token, vocab.piece(token), tuple(rows[:count])))
-    return neighbours
-
-
-def show_neighbours(neighbours: Sequence[Neighbours], console: Console) -> None:
-    for subword in neighbours:
-        console.table(
-            f"{subword.piece}  (row {subword.id:,} of {' = '.join(subword.places)})",
-            [(f"{row.cosine:.3f}", f"{row.dot:.3f}", row.piece) for row in subword.rows],
-            header=("cosine", "dot", "row"),
-        )

@@ -48,8 +48,7 @@ EXPLAINED = (
     "differs significantly from the one of the first row: p < {level} in the paired bootstrap test of `vtrans score`. "
     "Its samples have the same lines of every seed; it does not know how much another seed changes a score."
 )
-LIMITS = ("train.max_steps", "train.max_minutes")
-
+LIMITS = ("train.max_steps", "train.max_minutes")  # which the budget sets
 
 Found = tuple[str, str, Mapping[str, Any]]
 """The name of a row, its description, and the figures that measure.py wrote for one seed."""
