@@ -49,7 +49,7 @@ LIGHT = (
     "system.console", "data.options", "system.resources", "system.process", "system.workers",
     "data.preparation.encode", "score.metrics", "storage.model_file", "storage.run_folder", "search.options",
     "apps.analysis.commands.doctor", "apps.documents.files", "apps.server.app", "apps.server.running",
-    "apps.server.models", "apps.interop.ctranslate2.folder", "translate.loading", "translate.stream", "cli",
+    "apps.server.models", "translate.loading", "translate.stream", "cli",
 )  # fmt: skip
 
 

@@ -9,8 +9,8 @@ import sentencepiece
 import torch
 from safetensors.torch import save_file
 
-from vtrans.apps.interop.huggingface.multilingual import normalization_table
-from vtrans.apps.interop.weight_names import HUGGING_FACE, layer_weights
+from vtrans.apps.interop.huggingface.exporter import normalization_table
+from vtrans.apps.interop.weights import HUGGING_FACE, layer_weights
 from vtrans.config import ModelConfig
 
 TEXT = ["a dog sees a cat", "the cat runs in the park", "two dogs sleep", "the old man hears me"] * 5
@@ -132,11 +132,10 @@ MULTILINGUAL: dict[str, Any] = {key: value for key, value in CONFIG.items() if k
 
 
 def multilingual_folder(
-    folder: Path, *, m2m100: bool = False, saved: bool = False, seed: int = 3, shards: bool = False, **changes: Any
+    folder: Path, *, m2m100: bool = False, seed: int = 3, shards: bool = False, **changes: Any
 ) -> Path:
-    """A folder of NLLB or M2M100 with random weights and a tokenizer of a few languages. With `saved`, it has the files
-    that transformers 5 writes: no languages of M2M100, and no SentencePiece model of NLLB. `changes` are
-    those of config.json."""
+    """A folder of NLLB or M2M100 with random weights and a tokenizer of a few languages. `changes` are those of
+    config.json."""
     import transformers
     from transformers.tokenization_utils_base import generate_merges
 
@@ -156,16 +155,11 @@ def multilingual_folder(
         settings: dict[str, Any] = {"tokenizer_class": "M2M100Tokenizer", "additional_special_tokens": codes}
         settings |= {"language_codes": "wmt21"}
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-        if saved:
-            files = str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model")
-            transformers.M2M100Tokenizer(*files, language_codes="wmt21").save_pretrained(folder)
     else:
         special: dict[str, Any] = {"extra_special_tokens": codes, "src_lang": "eng_Latn"}
         special["_spm_precompiled_charsmap"] = normalization_table(spm)
         merges = generate_merges(ids)
         transformers.NllbTokenizer(vocab=ids, merges=merges, **special).save_pretrained(folder)
-        if saved:
-            (folder / "sentencepiece.bpe.model").unlink()
     config = transformers.M2M100Config(**MULTILINGUAL | {"vocab_size": len(pieces) + len(codes) + 8} | changes)
     torch.manual_seed(seed)
     model = transformers.M2M100ForConditionalGeneration(config)

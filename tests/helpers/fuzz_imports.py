@@ -16,7 +16,6 @@ from fuzzing import CUT, LINES, in_files, scratch, target
 from safetensors.torch import load
 
 from vtrans.apps.interop.formats import read_model
-from vtrans.apps.interop.imported import install
 from vtrans.apps.interop.marian.importer import open_npz
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.translate.translator import Translator
@@ -26,7 +25,7 @@ def _import(folder: Path, files: Iterable[tuple[str, bytes]] = ()) -> None:
     """Writes files to a folder, and translates with the model that is in it."""
     for name, content in files:
         (folder / name).write_bytes(content)
-    loaded = install(read_model(folder))
+    loaded = read_model(folder).model
     found = list(Translator(TorchEngine([loaded]), dataclasses.replace(loaded.search, beam=2)).translate(LINES))
     assert len(found) == len(LINES)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from vtrans.commands.applications import interop
 from vtrans.commands.generated import option, option_of
 from vtrans.commands.lines import check_equal
 from vtrans.config import DEFAULT_RUN, EngineConfig
@@ -86,7 +84,7 @@ class Ensemble:
 
 
 def check_output(output: Path | None, inputs: list[tuple[str, Path | None]]) -> None:
-    """Raises InputError if the output would replace an input, or a file of a run or an export. `inputs` are pairs of a
+    """Raises InputError if the output would replace an input or a file of a run. `inputs` are pairs of a
     flag and its file."""
     if output is None:
         return
@@ -98,8 +96,6 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]]) -> 
                 raise InputError(f"--out must not be the file of {option}, got {output} for both.")
         if run_of(output):
             raise InputError(f"--out must not be a file of `vtrans train` or `vtrans average`, got {output}.")
-        if interop("ctranslate2.folder").is_exported(Path(os.path.realpath(output)).parent):
-            raise InputError(f"--out must not be in a folder that `vtrans export` made, got {output}.")
     except OSError:  # opening the file will raise the error
         return
 

@@ -21,11 +21,11 @@ from drawn import seed_of, seeded_tensors, some
 from exports import LINES, random_model
 from torch import Tensor
 
-from vtrans.apps.interop.bergamot import engine, exporter, files, quantization
-from vtrans.apps.interop.bergamot.files import Matrix
+from vtrans.apps.interop.bergamot import engine, exporter
+from vtrans.apps.interop.bergamot.engine import Matrix
 from vtrans.apps.interop.formats import export_model
-from vtrans.apps.interop.imported import install, rows_there
 from vtrans.apps.interop.marian.importer import CONFIG, read
+from vtrans.apps.interop.weights import rows_there
 from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import LoadedModel, save_model
@@ -109,7 +109,7 @@ def test_no_sum_of_two_products_exceeds_16_bits(outliers: int) -> None:
     torch.manual_seed(seed_of(0))
     weight = torch.randn(240, 64)
     weight.flatten()[:outliers] += 3.0  # neighbours
-    matrix = quantization.matrix(weight)
+    matrix = exporter.matrix(weight)
     pairs = matrix.integers.int().view(240, 32, 2)
     assert 254 * pairs.sum(2).abs().max() < 2**15  # inputs are from 0 to 254
     assert (matrix.values - weight).square().mean() < 2e-2 * weight.square().mean()
@@ -132,8 +132,8 @@ def test_the_reference_is_near_the_model_and_rounds(
 def test_an_alpha_is_the_best_of_all_clips() -> None:
     torch.manual_seed(seed_of(0))
     values = torch.cat((torch.randn(10_000), torch.tensor([50.0])))
-    alpha = quantization._alpha(values)
-    errors = [float((quantization.rounded(values, a) - values).square().mean()) for a in (alpha, 127 / 50.0, 127 / 10)]
+    alpha = exporter._alpha(values)
+    errors = [float((exporter.rounded(values, a) - values).square().mean()) for a in (alpha, 127 / 50.0, 127 / 10)]
     assert min(errors) == errors[0]
 
 
@@ -142,10 +142,10 @@ def test_an_alpha_is_the_best_of_all_clips() -> None:
 
 def test_a_shortlist_has_the_lists_of_the_model(tmp_path: Path) -> None:
     shortlist = Shortlist(np.array([[5, 6], [6, 7], [3, 3], [3, 3]], np.int32), np.array([4, 5], np.int32))
-    files.write_shortlist(tmp_path / "lex.bin", shortlist, range(8), range(4))
+    engine.write_shortlist(tmp_path / "lex.bin", shortlist, range(8), range(4))
     data = (tmp_path / "lex.bin").read_bytes()
     magic, total, first, longest, rows, count = struct.unpack_from("<6Q", data)
-    assert (magic, total) == (0xF11A48D5013417F5, files.checksum(data[16:]))
+    assert (magic, total) == (0xF11A48D5013417F5, engine.checksum(data[16:]))
     assert (first, longest, len(data)) == (0, 3, 48 + 8 * rows + 4 * count)
     offsets = struct.unpack_from(f"<{rows}Q", data, 48)
     flat = struct.unpack_from(f"<{count}I", data, 48 + 8 * rows)
@@ -180,7 +180,7 @@ def test_an_export_is_a_network_of_marian(
     written(loaded, tmp_path / "out")
     sizes = [len(loaded.src_vocab), len(loaded.tgt_vocab)]
     as_npz(the_model(tmp_path / "out"), sizes)
-    again = install(read(tmp_path / "out"))
+    again = read(tmp_path / "out").model
     weights = again.model.state_dict()
     for key, weight in loaded.model.state_dict().items():
         theirs = weights[key]
@@ -199,7 +199,7 @@ def test_other_positions_and_a_trained_start_are_refused(tmp_path: Path, tiny_da
     trained = model(tiny_data)
     trained.model.tgt_embedding.weight.data[2] = 0.1
     for loaded in (stored, trained):
-        with pytest.raises(InputError, match=r'model\.positions = "marian"'):
+        with pytest.raises(InputError, match=r'model\.positions="marian"'):
             written(loaded, tmp_path / str(id(loaded)))
 
 

@@ -17,11 +17,10 @@ from exports import LINES, random_model, written
 from vtrans.apps.interop import comparison
 from vtrans.apps.interop.comparison import Comparison, Program, encoded, outputs, scorer
 from vtrans.apps.interop.ctranslate2 import exporter as exporting
-from vtrans.apps.interop.ctranslate2.folder import is_exported
 from vtrans.apps.interop.formats import export_model, read_model
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.model.checkpoint import LoadedModel, load_model
+from vtrans.model.checkpoint import LoadedModel
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError, VtransError
@@ -161,7 +160,7 @@ def test_the_command_compares_the_samples(run_cli: Run, run_copy: RunFolder, tmp
     assert figures["sentences"] == 6
     assert figures["translations"]["equal"] == 6
     assert "6 of 6 translations are equal" in done.err
-    assert is_exported(run_copy.path / "ctranslate2")
+    assert (run_copy.path / "ctranslate2" / "model.bin").is_file()
 
 
 def test_the_commands_name_the_problem(run_cli: Run, run_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +172,6 @@ def test_the_commands_name_the_problem(run_cli: Run, run_copy: RunFolder, monkey
     exported = run_copy.path / "ctranslate2"
     done = run_cli("translate", "--model", exported, stdin=b"a\n")
     assert (done.code, "vtrans import" in done.err) == (2, True)
-    for name in ("model.bin", "vtrans.json", "new"):
-        done = run_cli("translate", "--model", run_copy.path, "--output", exported / name, stdin=b"a\n")
-        assert (done.code, str(exported / name) in done.err) == (2, True)
     read_model(exported)
     assert run_cli("export", run_copy.path, "--quiet").code == 0  # replaces its own
     shutil.rmtree(exported)
@@ -195,7 +191,6 @@ def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: 
     before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
     found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert found.largest < 2e-4
-    assert read_model(tmp_path / "out").model.search.suppress == ()
     _, program = written(loaded, tmp_path / "again")
     translations = program.translate(encoded(loaded, LINES))
     assert translations is not None
@@ -203,27 +198,3 @@ def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: 
     after = loaded.model.state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
-
-
-def test_a_damaged_folder_is_refused(ending_run: RunFolder, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    written(load_model(ending_run.last), folder)
-    description = json.loads((folder / "vtrans.json").read_bytes())
-    changes: list[tuple[str, bytes | None, str]] = [
-        ("model.bin", (folder / "model.bin").read_bytes()[:-1], "model.bin"),
-        ("vocab.model", b"other", "out"),
-        ("vocab.model", None, "src.model"),
-        ("vtrans.json", b"{", "vtrans.json"),
-        ("vtrans.json", b"[]", "vtrans.json"),
-        ("vtrans.json", json.dumps(description | {"format": 2}).encode(), "format must be 1"),
-        ("vtrans.json", json.dumps(description | {"model": []}).encode(), "section model is missing"),
-    ]
-    for name, content, named in changes:
-        whole = (folder / name).read_bytes()
-        (folder / name).unlink()
-        if content is not None:
-            (folder / name).write_bytes(content)
-        with pytest.raises(InputError, match=named):
-            read_model(folder)
-        (folder / name).write_bytes(whole)
-    read_model(folder)

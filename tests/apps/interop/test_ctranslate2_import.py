@@ -14,15 +14,13 @@ from ctranslate2_folders import Change, D, Folder, in_both, in_config, in_variab
 from drawn import seeded_arrays, some
 from exports import random_model
 
-from vtrans.apps.interop.comparison import compare, outputs
-from vtrans.apps.interop.ctranslate2.original import DEFAULTS
+from vtrans.apps.interop.comparison import Imported, compare, outputs
+from vtrans.apps.interop.ctranslate2.exporter import DEFAULTS
 from vtrans.apps.interop.formats import export_model, read_model
-from vtrans.apps.interop.imported import Imported, install
-from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
-from vtrans.model.checkpoint import LoadedModel, save_model, weights_of
+from vtrans.model.checkpoint import LoadedModel, weights_of
 from vtrans.system.console import Console
-from vtrans.system.errors import FileError, InputError
+from vtrans.system.errors import FileError
 
 JOINT = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "<pad>"]
 LINES = ["a b c d", "d", "c c a d b a a c", "b a q d"]  # q is not in the vocabulary
@@ -151,13 +149,13 @@ needs_ctranslate2 = pytest.mark.skipif(
 @pytest.mark.parametrize("name", some(FOLDERS, 9))
 def test_an_import_computes_what_ctranslate2_computes(name: str, tmp_path: Path) -> None:
     imported = read_model(folder_of(name, tmp_path))
-    assert largest_difference(imported, install(imported)) < 1e-5
+    assert largest_difference(imported, imported.model) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["version 3, revision 3", "float16", "int8", "int16", "bfloat16", "version 1"])
 def test_every_version_and_type_gives_the_same_weights_except_for_rounding(name: str, tmp_path: Path) -> None:
-    plain = install(read_model(Folder(transformer()).write(tmp_path / "plain")))
-    other = install(read_model(folder_of(name, tmp_path)))
+    plain = read_model(Folder(transformer()).write(tmp_path / "plain")).model
+    other = read_model(folder_of(name, tmp_path)).model
     allowed = {"version 3, revision 3": 0.0, "float16": 1e-3, "bfloat16": 1e-2}.get(name, 2e-2)
     weights = weights_of(plain.model)
     for key, weight in weights_of(other.model).items():
@@ -191,27 +189,17 @@ def test_sentencepiece_models_of_the_folder_or_the_user_split_the_text(tmp_path:
 
 
 @needs_ctranslate2
-@pytest.mark.parametrize(
-    ("changes", "search"),
-    [
-        ({"tie": "none", "norm": "pre"}, SearchConfig(max_source=40)),
-        ({"share_layers": "all", "encoder_layers": 4}, SearchConfig(min_length=4, stop="exhaustive", max_source=40)),
-        (
-            {"positions": "rotary", "norm": "pre", "decoder_layers": 2},
-            SearchConfig(beam=6, beam_groups=3, alpha=0.0, max_source=40),
-        ),
-    ],
-)
-def test_an_export_of_ours_gives_the_model_and_its_search_back(
-    changes: dict[str, Any], search: SearchConfig, tmp_path: Path, tiny_data: DataFolder
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+@pytest.mark.parametrize("separate", [False, True])
+def test_an_export_gives_the_model_back(
+    positions: str, separate: bool, tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder
 ) -> None:
-    loaded = random_model(tiny_data, search, **changes)
-    save_model(tmp_path / "before", loaded)
+    data, tie = (tiny_data_separate, "tgt-softmax") if separate else (tiny_data, "src-tgt-softmax")
+    loaded = random_model(data, tie=tie, norm="pre", positions=positions)
     export_model(loaded, "ctranslate2", tmp_path / "folder", Console(quiet=True))
     imported = read_model(tmp_path / "folder")
-    installed = install(imported)
-    save_model(tmp_path / "after", installed)
-    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
-    assert largest_difference(imported, installed) < 1e-4
-    with pytest.raises(InputError, match="`src_spm`"):  # the folder has the vocabularies of the model
-        read_model(tmp_path / "folder", {"src_spm": tmp_path / "other.spm"})
+    assert largest_difference(imported, imported.model) < 1e-4
+    assert (imported.model.model.config.tie, imported.model.joint) == (tie, not separate)
+    line = "A dog runs."
+    texts = [each.tgt_vocab.decode(each.tgt_vocab.encode(line)) for each in (loaded, imported.model)]
+    assert texts[0] == texts[1]

@@ -9,7 +9,6 @@ from conftest import TRAIN_PAIRS, VALID_PAIRS, write_pairs
 from foreign import hugging_face_folder
 
 from vtrans.apps.interop.formats import read_model
-from vtrans.apps.interop.imported import install
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import load_model, save_model, weights_of
 from vtrans.storage.run_folder import RunFolder
@@ -21,7 +20,7 @@ STEPS = ("train.max_steps=2", "train.checkpoint_every=1", "train.learning_rate=0
 def test_an_import_is_fine_tuned_averaged_translated_with_and_exported(
     separate: bool, tmp_path: Path, run_cli: Run
 ) -> None:
-    imported = install(read_model(hugging_face_folder(tmp_path / "hf", separate=separate)))
+    imported = read_model(hugging_face_folder(tmp_path / "hf", separate=separate)).model
     file, data, run = tmp_path / "model.safetensors", tmp_path / "data", tmp_path / "run"
     save_model(file, imported)
     src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS[:30])

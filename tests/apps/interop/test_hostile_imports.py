@@ -33,7 +33,6 @@ from foreign import hugging_face_folder
 from safetensors.torch import load_file, save_file
 
 from vtrans.apps.interop.formats import read_model
-from vtrans.apps.interop.imported import install
 from vtrans.system.errors import InputError
 
 LONGEST_SENTENCE = 600  # characters, with the path
@@ -92,7 +91,7 @@ def imported(run_cli: Run, path: Path) -> Done:
 def refusal(folder: Path) -> str | None:
     """Why a model is refused, or None if it is read."""
     try:
-        install(read_model(folder))
+        read_model(folder)
     except InputError as error:
         return str(error)
     return None

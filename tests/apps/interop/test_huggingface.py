@@ -20,8 +20,7 @@ from vtrans.apps.interop.comparison import REAL, Outputs, compare, outputs, real
 from vtrans.apps.interop.formats import export_model, import_model, read_model
 from vtrans.apps.interop.huggingface import exporter
 from vtrans.apps.interop.huggingface.importer import EXPECTED, EXPECTED_NORMS, KNOWN
-from vtrans.apps.interop.imported import install
-from vtrans.apps.interop.weight_names import STACKS
+from vtrans.apps.interop.weights import STACKS
 from vtrans.config import TIE_FORMS
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import load_model, save_model
@@ -78,7 +77,7 @@ def test_an_import_without_samples_compares_real_sentences_of_its_language(tmp_p
 
 def test_sharded_weights_are_read(tmp_path: Path) -> None:
     folder = hugging_face_folder(tmp_path / "hf")
-    expected = install(read_model(folder)).model.state_dict()
+    expected = read_model(folder).model.model.state_dict()
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     shards = {"one.safetensors": sorted(tensors)[::2], "two.safetensors": sorted(tensors)[1::2]}
@@ -87,7 +86,7 @@ def test_sharded_weights_are_read(tmp_path: Path) -> None:
     places = {weight: file for file, stored in shards.items() for weight in stored}
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    weights = install(read_model(folder)).model.state_dict()
+    weights = read_model(folder).model.model.state_dict()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     wrongs: list[Any] = [
         places | {sorted(tensors)[0]: "two.safetensors"},  # the file lacks the weight
@@ -108,9 +107,9 @@ def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
     imported = read_model(hugging_face_folder(tmp_path / "hf"))
     assert imported.original
     original, vocab = imported.original(), imported.model.tgt_vocab
-    right = outputs(install(imported), LINES[:-1], original)
+    right = outputs(imported.model, LINES[:-1], original)
     assert compare(right, original, vocab).problem() is None
-    wrong = install(imported)
+    wrong = imported.model
     with torch.no_grad():
         wrong.model.encoder.layers[0].feed_forward.inner.bias[0] += 0.01
 
@@ -143,12 +142,12 @@ def test_without_transformers_the_import_says_that_nothing_was_compared(
 @pytest.mark.parametrize("zipped", [True, False])
 def test_pickled_weights_are_read_as_weights_alone(tmp_path: Path, zipped: bool) -> None:
     folder = hugging_face_folder(tmp_path / "hf")
-    expected = install(read_model(folder)).model.state_dict()
+    expected = read_model(folder).model.model.state_dict()
     tensors = load_file(folder / "model.safetensors")
     tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"] = tensors["model.shared.weight"]
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    weights = install(read_model(folder)).model.state_dict()
+    weights = read_model(folder).model.model.state_dict()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     torch.save({"a": Path}, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     with pytest.raises(FileError, match="pytorch_model") as caught:
@@ -208,10 +207,10 @@ def test_transformers_translates_an_export_as_the_model_does(name: str, tmp_path
 def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Path) -> None:
     folder = hugging_face_folder(tmp_path / "hf", **changes)
     first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
-    save_model(first, install(read_model(folder)))
+    save_model(first, read_model(folder).model)
     (tmp_path / "out").mkdir()
     exporter.write(load_model(first), tmp_path / "out", QUIET)
-    save_model(second, install(read_model(tmp_path / "out")))
+    save_model(second, read_model(tmp_path / "out").model)
     assert first.read_bytes() == second.read_bytes()
     assert json.loads((folder / "vocab.json").read_text()) == json.loads((tmp_path / "out/vocab.json").read_text())
 
@@ -225,4 +224,4 @@ def test_what_hugging_face_cannot_express_is_refused_by_name(tmp_path: Path, tin
     norms = {f"model.{stack}.layer_norm.{kind}": torch.ones(16) for stack in STACKS for kind in ("weight", "bias")}
     save_file(weights | norms, pegasus / "model.safetensors")
     with pytest.raises(InputError, match=r"model\.norm = .* got 29 and 35.*model\.norm=post"):
-        export_model(install(read_model(pegasus)), "huggingface", tmp_path / "out", QUIET)
+        export_model(read_model(pegasus).model, "huggingface", tmp_path / "out", QUIET)

@@ -10,7 +10,6 @@ from foreign import TARGET_TEXT, TEXT, hugging_face_folder, multilingual_folder
 from translators import learned
 
 from vtrans.apps.interop.formats import read_model
-from vtrans.apps.interop.imported import install
 from vtrans.data.options import Subword
 from vtrans.data.store import DataFolder
 from vtrans.text.piece_table import pack
@@ -61,7 +60,7 @@ def test_an_own_vocabulary_learns_a_script(tmp_path: Path, kind: Subword) -> Non
 @pytest.mark.parametrize("separate", [False, True])
 def test_the_table_of_an_imported_vocabulary_gets_rows(tmp_path: Path, separate: bool) -> None:
     folder = hugging_face_folder(tmp_path / "hf", separate=separate)
-    model = install(read_model(folder))
+    model = read_model(folder).model
     pairs = list(zip(TEXT[:4], TARGET_TEXT[:4], strict=True))
     data = extended(tmp_path, pairs, model.src_vocab, model.tgt_vocab)
     check(data.tgt_vocab, model.tgt_vocab, TARGET_TEXT[:4], [*map(cherokee, TARGET_TEXT[:4])])
@@ -73,7 +72,7 @@ def test_the_table_of_an_imported_vocabulary_gets_rows(tmp_path: Path, separate:
 def test_tags_of_languages_follow_the_new_subwords(tmp_path: Path, m2m100: bool) -> None:
     pytest.importorskip("transformers")
     codes = {"from": "en", "to": "de"} if m2m100 else {"from": "eng_Latn", "to": "deu_Latn"}
-    old = install(read_model(multilingual_folder(tmp_path / "hf", m2m100=m2m100), codes)).tgt_vocab
+    old = read_model(multilingual_folder(tmp_path / "hf", m2m100=m2m100), codes).model.tgt_vocab
     new = extended(tmp_path, list(zip(TEXT[:4], TARGET_TEXT[:4], strict=True)), old).tgt_vocab
     check(new, old, [*TEXT, f">>{codes['to']}<< {TEXT[0]}"], [*map(cherokee, TARGET_TEXT[:4])])
     assert new.tags == old.tags

@@ -48,7 +48,7 @@ MODEL: Mapping[str, Values] = {
         **_COMMON,
         "norm": ("post",),
         "activation": ("relu", "swish"),
-        "positions": ("marian", "stored"),
+        "positions": ("marian",),
         "norm_eps": (1e-6,),
         "scale_embedding": (True,),
         "tie": ("src-tgt-softmax", "tgt-softmax"),
@@ -65,10 +65,13 @@ PROGRAMS = {
     "bergamot": BERGAMOT,
     "web": BERGAMOT,
 }
+# The options of `vtrans export` for each program.
+OPTIONS = {CTRANSLATE2: {"quantization"}, HUGGING_FACE: set[str](), BERGAMOT: {"engine"}}
 
-# The search keys that an export stores; a CTranslate2 export stores none. A value that is not listed is replaced by the
-# first one that is.
+# The search keys that an export stores, or that its users give, as in CTranslate2. A value that is not listed is
+# replaced by the first one that is.
 SEARCH: Mapping[str, Values] = {
+    CTRANSLATE2: dict.fromkeys(keys_of(SearchConfig).keys() - {"begin"}),
     HUGGING_FACE: {
         **dict.fromkeys(("beam", "alpha", "max_length", "min_length", "no_repeat_ngram", "repetition_penalty")),
         **dict.fromkeys(("diversity", "suppress", "max_source", "batch_tokens")),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,11 +93,6 @@ class Program:
         """Returns the translation of each source without EOS, within our limits; None if it cannot be compared."""
         return None
 
-    def limit(self, src_ids: Sequence[int], tgt_ids: Sequence[int]) -> None:
-        """Limits source and target to these subwords, whose positions in the lists become their ids. Raises InputError
-        for a program that cannot do so."""
-        raise InputError("only transformers can be limited to the subwords that stay")
-
     def run(
         self, command: Sequence[str], count: int, folder: Path, given: str = "", out: Path | None = None
     ) -> list[str]:
@@ -111,11 +106,23 @@ class Program:
         written = out.read_bytes().decode() if out and out.exists() else done.stdout
         lines = written.split("\n")[:-1]
         if done.returncode or len(lines) != count:
-            said = done.stderr.strip().split("\n")
-            why = next((line.partition("Error: ")[2] for line in said if "Error: " in line), said[-1])
-            why = why[:300].rstrip(".") or f"exit code {done.returncode}"
-            raise VtransError(f"{self.name} cannot run {self.path}: {why}.")
+            said = done.stderr.rpartition("Error: ")[2].strip()[:300].rstrip(".") or f"exit code {done.returncode}"
+            raise VtransError(f"{self.name} cannot run {self.path}: {' '.join(said.split())}.")
         return lines
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model of another program, in float32 on the CPU."""
+
+    kind: str
+    """The recognised format, in words: "a Hugging Face Marian folder"."""
+    notes: tuple[str, ...]
+    """Further facts for the user, one sentence each, without a full stop."""
+    model: LoadedModel
+    original: Callable[[], Program] | None = None
+    """Returns the other program for the comparison; it loads the model on first use. Raises InputError if the program
+    is not installed. None for a model of vtrans."""
 
 
 @dataclass(frozen=True)
@@ -206,11 +213,10 @@ def real_sentences(loaded: LoadedModel) -> list[str]:
 def encoded(loaded: LoadedModel, lines: Sequence[str]) -> Outputs:
     """Returns Outputs without translations for the nonblank lines that are short enough to be translated whole. Raises
     InputError if there are none."""
-    search = loaded.search
+    search, reach = loaded.search, _reach(loaded)
     if search.begin:  # translations begin with the target language's tag, and sources with their own
         tag = next(iter(loaded.tags.values()), "")
         lines = [f"{tag} {line}".strip() for line in lines if line.strip()]
-    reach = _reach(loaded)
     longest = min(search.max_source, reach - 1)
     ids = zip(lines, loaded.src_vocab.encode_batch(list(lines)), strict=True)
     sources = {line: [*tokens, EOS_ID] for line, tokens in ids if 0 < len(tokens) <= longest}
@@ -233,7 +239,7 @@ def _reach(loaded: LoadedModel) -> int:
 def outputs(loaded: LoadedModel, lines: Sequence[str], program: Program) -> Outputs:
     """Translates and scores the lines that `encoded` returns, on the CPU in float32, with a program's search.
 
-    If the tolerance lets translations differ, also scores a random pair that reaches the end of the position table.
+    If the tolerance lets translations differ, also scores a pair that reaches the end of the position table.
     """
     search = replace(program.search or loaded.search, max_source=loaded.search.max_source)
     given = encoded(replace(loaded, search=search), lines)
@@ -241,10 +247,9 @@ def outputs(loaded: LoadedModel, lines: Sequence[str], program: Program) -> Outp
     targets = [[*tokens, EOS_ID] for tokens in translations]
     pairs: list[IdPair] = list(zip(given.sources, targets, strict=True))
     if program.tolerance.lost is not None:
-        numbers, reach = random.Random("longest"), _reach(loaded)
-        sides = ((loaded.src_vocab, min(search.max_source, reach - 1)), (loaded.tgt_vocab, reach - 1))
-        subwords = [(list(filter(vocab.is_subword, range(len(vocab)))), length) for vocab, length in sides]
-        src, tgt = ([*numbers.choices(ids, k=length), EOS_ID] for ids, length in subwords)
+        reach = _reach(loaded)
+        sides = zip(pairs[0], (min(search.max_source, reach - 1), reach - 1), strict=True)
+        src, tgt = ([*islice(cycle(ids[:-1] or ids), length), EOS_ID] for ids, length in sides)
         pairs.append((src, tgt))
     return replace(given, translations=translations, pairs=pairs, logprobs=scorer(loaded)(pairs))
 
@@ -281,24 +286,18 @@ def compare(ours: Outputs, program: Program, tgt: Vocabulary, score: Score | Non
     largest = max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap, default=0.0)
     mean = math.fsum(gaps) / max(1, len(gaps))
     if (translations := program.translate(ours)) is not None:
-        exact = program.tolerance.lost is None
-        found = differences(score or program.logprobs, ours, translations, tgt.decode, exact=exact)
+        found = differences(score or program.logprobs, ours, translations, tgt.decode)
     return Comparison(program.name, len(ours.lines), split, len(gaps), largest, mean, program.tolerance, found)
 
 
 def differences(
-    score: Score,
-    ours: Outputs,
-    theirs: Sequence[list[int]],
-    decode: Callable[[Sequence[int]], str],
-    *,
-    exact: bool,
+    score: Score, ours: Outputs, theirs: Sequence[list[int]], decode: Callable[[Sequence[int]], str]
 ) -> Differences:
     """Compares our translations with the other program's. Two translations tie if their scores, or the
     log-probabilities of the first subwords that differ, differ by at most TIE, so that rounding may decide.
 
-    `exact` also excuses translations of the other program that reach the length limit: all of them with a beam, because
-    programs handle the limit differently; in greedy search, only if one translation is a prefix of the other.
+    Translations of the other program that reach the length limit are excused: all of them with a beam, because programs
+    handle the limit differently; in greedy search, only if one translation is a prefix of the other.
     """
     judged: dict[int, int | None] = {}  # by sentence: the first position that differs
     pairs, equal = [], 0
@@ -307,7 +306,7 @@ def differences(
         place = next((k for k, (a, b) in enumerate(zip(*ended, strict=False)) if a != b), None)
         if mine == other:
             equal += 1
-        elif not (exact and len(other) >= limit and (ours.search.beam > 1 or place is None)):
+        elif len(other) < limit or (ours.search.beam == 1 and place is not None):
             judged[i] = place
             pairs += [(ours.sources[i], tokens) for tokens in ended]
     rows = score(pairs) if pairs else []

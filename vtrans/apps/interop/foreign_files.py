@@ -26,9 +26,6 @@ Section = TypeVar("Section", ModelConfig, SearchConfig)
 AGAIN = "copy the folder again, or convert the model again"
 LONGEST_JSON = 1 << 26  # bytes; a vocabulary of a million pieces is smaller
 
-Read = Callable[[], "Tensor"]
-"""Reads a weight on demand, so that at most one weight is in memory twice."""
-
 
 def file_in(folder: Path, name: Any) -> Path:
     """Returns the path of the file `name` in a folder. The name may come from an untrusted file.
@@ -157,32 +154,30 @@ class ForeignTensors:
     def __init__(self, path: Path, shapes: Mapping[str, Sequence[int]], read: Callable[[str], Tensor]) -> None:
         """`read` is called at most once per name."""
         self.path, self.shapes, self.read = path, dict(shapes), read
-        self.asked = set[str]()
+        self.checked = set[str]()
 
     def __contains__(self, name: str) -> bool:
         return name in self.shapes
 
-    def get(self, name: str, *shape: int) -> Read:
-        """Returns a function that reads a tensor as float32; it raises FileError if the type is not floating-point.
-        Raises FileError if the tensor is missing or has another shape."""
-        self.asked.add(name)
+    def check(self, name: str, *shape: int) -> None:
+        """Raises FileError if a tensor is missing or has another shape."""
+        self.checked.add(name)
         if name not in self.shapes:
             raise FileError(f"{self.path} lacks the weight {name}.")
         if tuple(self.shapes[name]) != shape:
             raise FileError(f"{self.path}: {name} must have the shape {list(shape)}, got {list(self.shapes[name])}.")
 
-        def read() -> Tensor:
-            tensor = self.read(name)
-            if not tensor.is_floating_point():
-                raise FileError(f"{self.path}: {name} must have a floating-point type, got {tensor.dtype}.")
-            return tensor.float()
-
-        return read
-
-    def refuse_others(self, ignored: Collection[str] = ()) -> None:
-        """Raises FileError for a tensor that was neither requested with `get` nor is `ignored`."""
-        if others := sorted(self.shapes.keys() - self.asked - set(ignored)):
+    def refuse_others(self, ignored: Collection[str]) -> None:
+        """Raises FileError for a tensor that was neither checked nor is `ignored`."""
+        if others := sorted(self.shapes.keys() - self.checked - set(ignored)):
             raise FileError(f"{self.path} has the weight {others[0][:80]!r}, which this architecture does not have.")
+
+    def weight(self, name: str) -> Tensor:
+        """Returns a tensor as float32. Raises FileError if its type is not floating-point."""
+        tensor = self.read(name)
+        if not tensor.is_floating_point():
+            raise FileError(f"{self.path}: {name} must have a floating-point type, got {tensor.dtype}.")
+        return tensor.float()
 
 
 def open_safetensors(path: Path) -> ForeignTensors:

@@ -17,18 +17,9 @@ import vtrans.apps.interop.huggingface.exporter as huggingface_exporter
 import vtrans.apps.interop.huggingface.importer as huggingface_importer
 import vtrans.apps.interop.marian.importer as marian_importer
 from vtrans.apps.interop.capabilities import BERGAMOT, PROGRAMS
-from vtrans.apps.interop.comparison import (
-    Comparison,
-    Program,
-    compare,
-    outputs,
-    real_sentences,
-    scorer,
-)
-from vtrans.apps.interop.ctranslate2.folder import is_exported
-from vtrans.apps.interop.imported import Imported, install
-from vtrans.apps.interop.trimming import Keep, model_file, trimmed
-from vtrans.model.checkpoint import LoadedModel, save_model
+from vtrans.apps.interop.comparison import Comparison, Imported, Program, compare, outputs, real_sentences, scorer
+from vtrans.apps.interop.trimming import Keep, trimmed
+from vtrans.model.checkpoint import LoadedModel, load_model, save_model
 from vtrans.model.network import count_parameters
 from vtrans.storage.model_file import training_of
 from vtrans.storage.run_folder import run_of
@@ -38,7 +29,6 @@ from vtrans.system.files import check_path, destination, named_os_errors, no_fil
 from vtrans.system.process import release_memory
 
 MODEL_SUFFIX = ".safetensors"
-FEW = 6  # maximum number of `keep` lines that serve as samples
 T = TypeVar("T")
 ADVICE = {"ctranslate2": "choose another `quantization`, or translate with the model itself"}
 # Each writes files into an empty folder. It returns the model with the nearest search settings that the files express,
@@ -62,12 +52,12 @@ def read_model(path: Path, options: Mapping[str, Any] = MappingProxyType({})) ->
     if not path.exists():
         raise no_file(path, "model", advice="name its file or folder")
     left = dict(options)  # each reader removes the options that it uses
-    if ctranslate2_importer.recognises(path):  # first, because its folder may contain Hugging Face's tokenizer
+    if (path / ctranslate2_importer.BINARY).is_file():  # first, because its folder may contain Hugging Face's tokenizer
         imported = ctranslate2_importer.read(path, left)
     elif huggingface_importer.recognises(path):
         imported = huggingface_importer.read(path, left)
     elif path.suffix == MODEL_SUFFIX:
-        imported = model_file(path)
+        imported = Imported("a model file of vtrans", (), load_model(path))
     elif marian_importer.recognises(path):
         imported = marian_importer.read(path)
     else:
@@ -90,11 +80,10 @@ def import_model(
 ) -> Comparison | None:
     """Writes another program's model as a model file. Returns the comparison with that program, or None without one.
 
-    `read_model` explains the options. `keep` trims the vocabulary, even of a model file of vtrans; the other program is
-    then limited to the subwords that stay, and some of the lines are the default samples. The two programs are compared
-    if the other one is installed; its model is loaded after ours is released. Raises FileError for a model that cannot
-    be imported, InputError for an `out` in a run folder, and VtransError, leaving `out` unchanged, if the two programs
-    differ by more than rounding.
+    `read_model` explains the options. `keep` trims the vocabulary, even of a model file of vtrans. The two programs are
+    compared, with the whole vocabulary, if the other one is installed; its model is loaded after ours is released.
+    Raises FileError for a model that cannot be imported, InputError for an `out` in a run folder, and VtransError,
+    leaving `out` unchanged, if the two programs differ by more than rounding.
     """
     destination(out, "model")  # fail early
     if run_of(out):
@@ -102,16 +91,13 @@ def import_model(
     parts = [file for file in path.iterdir() if training_of(file) is None] if path.is_dir() else [path]
     if any(overwritten(file, [out]) for file in parts):
         raise InputError(f"`out` must not be a file of the model {path}, got {out}.")
-    imported = read_model(path, options)
-    if keep:
-        imported = trimmed(imported, keep._replace(lines=[*keep.lines, *(samples or [])]))
-        texts = [line for line in keep.lines if line.strip()]
-        samples = samples or texts[:: -(-len(texts) // FEW)]
-    elif path.suffix == MODEL_SUFFIX:
+    if path.suffix == MODEL_SUFFIX and not keep:
         raise InputError(f"{path} is a model of vtrans already; give `keep_text` to trim its vocabulary.")
-    loaded = install(imported)
+    imported = read_model(path, options)
     release_memory()
-    for sentence in _described(path, imported, loaded):
+    loaded = imported.model
+    written, notes = trimmed(loaded, keep) if keep else (loaded, [])
+    for sentence in (*_described(path, imported), *notes):
         console.info(sentence)
     with named_os_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -119,11 +105,11 @@ def import_model(
     comparison = None
     with replaced(out, "model") as temporary:
         with named_os_errors(out):
-            save_model(temporary, loaded)
+            save_model(temporary, written)
         if program:
             vocab = loaded.tgt_vocab
             ours = outputs(loaded, real_sentences(loaded) if samples is None else samples, program)
-            del imported, loaded
+            del imported, loaded, written
             release_memory()
             comparison = _unless_refused(lambda: compare(ours, program, vocab), "original", console)
             if comparison:
@@ -138,8 +124,9 @@ def import_model(
     return comparison
 
 
-def _described(path: Path, imported: Imported, loaded: LoadedModel) -> Iterator[str]:
+def _described(path: Path, imported: Imported) -> Iterator[str]:
     """Yields sentences about an imported model: its kind and size, vocabularies, the reader's notes, its tags."""
+    loaded = imported.model
     size, summary = count_parameters(loaded.model), loaded.model.config.summary
     yield f"{path} is {imported.kind}: {size:,} parameters, {summary}"
     sizes = [f"{len(vocab):,}" for vocab in (loaded.src_vocab, loaded.tgt_vocab)]
@@ -188,11 +175,11 @@ def export_model(
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yields a temporary folder, which is flushed and renamed to the `destination` on exit, or removed on an error.
 
-    An earlier CTranslate2 export or an empty folder there is replaced by two renames; a crash between them leaves the
-    old folder under another name. Raises InputError if something else is there.
+    An earlier CTranslate2 export or an empty folder there is replaced. Raises InputError if something else is there.
     """
     path = destination(path, "folder")
-    if path.exists() and not is_exported(path) and any(path.iterdir()):
+    is_exported = (path / ctranslate2_exporter.DESCRIPTION).is_file()
+    if path.exists() and not is_exported and any(path.iterdir()):
         raise InputError(
             f"{path} exists, and only an earlier export for CTranslate2 is replaced; remove it, or choose another "
             "`out`."
@@ -201,7 +188,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         holder = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
     with holder:
-        folder, old = Path(holder.name) / "new", Path(holder.name) / "old"
+        folder = Path(holder.name) / "new"
         folder.mkdir()
         yield folder
         with named_os_errors(path):
@@ -209,11 +196,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
                 with file.open("rb") as stream:
                     os.fsync(stream.fileno())
             if path.exists():
-                path.rename(old)
-            try:
-                folder.rename(path)
-            except OSError:
-                if old.exists():
-                    old.rename(path)
-                raise
+                path.rename(Path(holder.name) / "old")
+            folder.rename(path)
     sync_folder(path.parent)

@@ -12,25 +12,18 @@ surrounding text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import pairwise
-from math import prod
-from pathlib import Path
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import sentencepiece
 import torch
-from torch import Tensor
 
-from vtrans.apps.interop.comparison import Program
-from vtrans.apps.interop.foreign_files import Read
-from vtrans.apps.interop.imported import Imported, Sources, shapes_of
 from vtrans.data.preparation.writing_systems import script_of
-from vtrans.storage.model_file import check_model, needs_code, with_network
-from vtrans.storage.tensors import open_tensors
-from vtrans.system.errors import FileError, InputError
+from vtrans.model.checkpoint import LoadedModel, Unfilled, weights_of
+from vtrans.model.network import Transformer, count_parameters
+from vtrans.system.errors import InputError
 from vtrans.text.piece_table import SPECIAL_KINDS, is_byte, is_language, pack, split_language
 from vtrans.text.spm import BPE, NORMAL, PIECES, field, fields, model_type, piece_of, pieces_of
 from vtrans.text.vocabulary import PAD_ID, SPECIAL_PIECES, Vocabulary
@@ -49,67 +42,59 @@ class Keep(NamedTuple):
     """How many of each tokenizer's first pieces in the lines' scripts stay in any case."""
 
 
-def trimmed(imported: Imported, keep: Keep) -> Imported:
-    """Returns the model with the subwords that the lines need, the characters of their scripts, special pieces, bytes
-    and the most frequent pieces. Raises InputError if all lines are blank, and FileError if the segmentation of a line
-    would change."""
+def trimmed(loaded: LoadedModel, keep: Keep) -> tuple[LoadedModel, list[str]]:
+    """Returns the model without the subwords that `trimmed_vocabularies` removes, and notes for the user. Weights that
+    do not depend on the vocabulary are shared with `loaded`."""
+    search = loaded.search
+    old = loaded.src_vocab, loaded.tgt_vocab
+    src, tgt = trimmed_vocabularies(*old, keep, search.begin)
+    suppress = tuple(piece for piece in search.suppress if tgt.id_of(piece) is not None)
+    smaller = replace(
+        loaded, src_vocab=src, tgt_vocab=tgt, search=replace(search, suppress=suppress), shortlist=None
+    )  # fmt: skip
+    with Unfilled():
+        network = Transformer(loaded.model.config, len(src), len(tgt), joint=smaller.joint, pad_id=PAD_ID)
+    weights = weights_of(loaded.model)
+    for name, weight in weights_of(network).items():
+        value = weights[name].detach()
+        if value.shape != weight.shape:
+            before, after = (old[0], src) if name.startswith("src") else (old[1], tgt)
+            rows = [before.id_of(after.piece(id)) or PAD_ID for id in range(len(after))]
+            value = value.index_select(0, torch.tensor(rows))
+        weight.data = value
+    sizes = [count_parameters(each) for each in (network, loaded.model)]
+    less = f"{sizes[0]:,} of {sizes[1]:,} weights, {1 - sizes[0] / sizes[1]:.0%} less"
+    notes = [f"kept {len(tgt):,} of {len(old[1]):,} subwords: {less}"]
+    if loaded.shortlist:
+        notes.append("the shortlist is left out; make another one with `vtrans shortlist`")
+    return replace(smaller, model=network.eval()), notes
+
+
+def trimmed_vocabularies(
+    src: Vocabulary, tgt: Vocabulary, keep: Keep, others: Sequence[str] = ()
+) -> tuple[Vocabulary, Vocabulary]:
+    """Returns the vocabularies with the subwords that the lines need, the characters of their scripts, special pieces,
+    bytes, the most frequent pieces and `others`. Raises InputError if all lines are blank, or if the segmentation of a
+    line would change."""
     if not any(map(str.strip, keep.lines)):
         raise InputError("`keep_text` must name files with some text, got only blank lines.")
-    model, config = imported.model, imported.model.model.config
-    src, tgt = model.src_vocab, model.tgt_vocab
     scripts = _scripts(keep.lines)
     sides = [src] if src is tgt else [src, tgt]
-    kept = set(model.search.begin).union(*(_needed(vocab, keep, scripts) for vocab in sides))
+    kept = set(others).union(*(_needed(vocab, keep, scripts) for vocab in sides))
     smaller = [_with_pieces(vocab, kept) for vocab in sides]
-    ids = []  # per side: the old ids of the subwords that stay
     for vocab, old in zip(smaller, sides, strict=True):
-        ids.append([old.id_of(vocab.piece(id)) or PAD_ID for id in range(len(vocab))])
-        _check(imported.path, vocab, old, ids[-1], keep.lines)
-    suppress = tuple(piece for piece in model.search.suppress if smaller[-1].id_of(piece) is not None)
-    before = shapes_of(imported.path, config, src, tgt)
-    after = shapes_of(imported.path, config, smaller[0], smaller[-1])
-    weights = {
-        name: read
-        if before.get(name) == after.get(name)
-        else partial(_rows, read, ids[0 if name.startswith("src") else -1])
-        for name, read in model.model.weights.items()
-    }
-    sizes = [sum(map(prod, shapes.values())) for shapes in (before, after)]
-    note = (
-        f"kept {len(smaller[-1]):,} of {len(tgt):,} subwords: {sizes[1]:,} of {sizes[0]:,} weights, "
-        f"{1 - sizes[1] / sizes[0]:.0%} less"
-    )
-    lost = ["the shortlist is left out; make another one with `vtrans shortlist`"] if model.shortlist else []
-    search = replace(model.search, suppress=suppress)
-    model = replace(
-        model, model=Sources(config, weights), search=search, shortlist=None,
-        src_vocab=smaller[0], tgt_vocab=smaller[-1],
-    )  # fmt: skip
-    original = imported.original and partial(_limited, imported.original, ids)
-    return replace(imported, notes=(*imported.notes, note, *lost), model=model, original=original)
-
-
-def model_file(path: Path) -> Imported:
-    """Returns the model in a model file of vtrans, for trimming. Raises FileError as `checkpoint.load_model` does."""
-    with open_tensors(path, "model", "pt") as (file, header):
-        model = check_model(path, file, header)
-    if model.model.config.is_own:
-        raise needs_code(path, model.model.config)
-
-    def read(name: str) -> Tensor:
-        with open_tensors(path, "model", "pt") as (file, _):
-            tensor: Tensor = file.get_tensor(name)
-            return tensor.float()
-
-    sources = Sources(model.model.config, {name: partial(read, name) for name in model.model.layout.shapes})
-    return Imported(path, "a model file of vtrans", (), with_network(model, sources))
+        for some in _portions(keep.lines):
+            for line, mine, theirs in zip(some, vocab.encode_batch(some), old.encode_batch(some), strict=True):
+                if list(map(vocab.piece, mine)) != list(map(old.piece, theirs)):
+                    raise InputError(
+                        f"the model cannot be trimmed, because that would split {line[:80]!r} into other subwords."
+                    )
+    return smaller[0], smaller[-1]
 
 
 def _scripts(lines: Sequence[str]) -> set[str]:
     """Returns the scripts of the lines' letters, and of spaces, digits and punctuation, which all scripts use."""
-    letters = Counter[str]()
-    for line in lines:
-        letters.update(line)
+    letters = Counter(chain.from_iterable(lines))
     counts = Counter[str]()
     for letter, count in letters.items():
         counts[script_of(letter)] += count * letter.isalpha()
@@ -121,7 +106,7 @@ def _needed(vocab: Vocabulary, keep: Keep, scripts: set[str]) -> set[str]:
     """Returns the pieces of a vocabulary's tokenizer that stay."""
     if not vocab.spm:  # each word is a piece
         return {piece for line in keep.lines for piece in line.split()}
-    scores = _ordinary_pieces(vocab.spm)
+    scores = {text: score for text, score, type in pieces_of(vocab.spm) if type == NORMAL}
     written = [piece for piece in scores if piece.isascii() or script_of(piece) in scripts]
     kept = {piece for piece in written if len(piece) == 1} | set(written[: keep.frequent])
     kept |= {min(scores, key=scores.__getitem__), max(scores, key=scores.__getitem__)}
@@ -157,46 +142,18 @@ def _with_pieces(vocab: Vocabulary, kept: set[str]) -> Vocabulary:
     return Vocabulary(pack(pieces, {kind: pieces.index(piece) for kind, piece in special.items()}, tokenizer))
 
 
-def _ordinary_pieces(proto: bytes) -> dict[str, float]:
-    """Returns the scores of the ordinary pieces (not special, bytes or user-defined), in the model's order."""
-    return {text: score for text, score, type in pieces_of(proto) if type == NORMAL}
-
-
 def _spm_with_pieces(proto: bytes, kept: set[str]) -> bytes:
     """Returns the SentencePiece model without the ordinary pieces that are not `kept`, and without self-test samples,
     which may need them."""
-    parts = []
-    for number, content in fields(proto):
-        if not isinstance(content, bytes):  # a field of an unknown version
-            continue
-        if number == PIECES:
+
+    def stays(number: int, content: int | bytes) -> bool:
+        if number == PIECES and isinstance(content, bytes):
             text, _, type = piece_of(content)
-            if type == NORMAL and text not in kept:
-                continue
-        if number != _SELF_TEST:
-            parts.append(field(number, content))
-    return b"".join(parts)
+            return type != NORMAL or text in kept
+        return number != _SELF_TEST
 
-
-def _check(path: Path, vocab: Vocabulary, old: Vocabulary, old_ids: Sequence[int], lines: Sequence[str]) -> None:
-    for some in _portions(lines):
-        for line, mine, theirs in zip(some, vocab.encode_batch(some), old.encode_batch(some), strict=True):
-            if [old_ids[id] for id in mine] != theirs:
-                raise FileError(
-                    f"{path} cannot be trimmed, because that would split {line[:80]!r} into other subwords."
-                )
+    return b"".join(field(*each) for each in fields(proto) if stays(*each))
 
 
 def _portions(lines: Sequence[str]) -> Iterator[list[str]]:
     return (list(lines[i : i + _LINES]) for i in range(0, len(lines), _LINES))
-
-
-def _rows(read: Read, ids: Sequence[int]) -> Tensor:
-    return read().index_select(0, torch.tensor(ids))
-
-
-def _limited(original: Callable[[], Program], ids: Sequence[Sequence[int]]) -> Program:
-    """Returns the other program, limited to these source and target subwords."""
-    program = original()
-    program.limit(ids[0], ids[-1])
-    return program

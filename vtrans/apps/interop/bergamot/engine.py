@@ -1,6 +1,9 @@
-"""Runs Bergamot's npm package in Node, to compare an export with it.
+"""The files of a model for Bergamot, and the engine's npm package, which runs them in Node.
 
-The engine translates each sentence separately, because the sentences of a batch have a common shortlist.
+A model file (`src/common/binary.cpp` of browsermt/marian-dev) contains the version 1, the number of tensors, four
+numbers per tensor (length of the name, type, rank, bytes), the names, the shapes, a gap, and the data. A tensor of type
+intgemm8 is a matrix of 8-bit integers followed by the multiplier of its weights. All matrices but embeddings are
+transposed: their shape is [in, out], their data [out, in]. `src/data/shortlist.cpp` defines a lexical shortlist.
 """
 
 from __future__ import annotations
@@ -9,15 +12,22 @@ import json
 import math
 import re
 import shutil
+import struct
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from vtrans.apps.interop.bergamot.files import FIREFOX
+import numpy as np
+import torch
+from torch import Tensor
+
 from vtrans.apps.interop.comparison import Outputs, Program, Tolerance
 from vtrans.apps.interop.foreign_files import read_bytes
+from vtrans.model.checkpoint import LoadedModel
+from vtrans.storage.model_file import Shortlist
 from vtrans.system.errors import InputError
-from vtrans.text.vocabulary import Vocabulary
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
 PACKAGE = "@browsermt/bergamot-translator"
 # The engine's code and the message loop around it, which a web page or Node runs in a separate thread.
@@ -28,6 +38,118 @@ WORKER = (
 )
 # Translates its standard input. The arguments are the worker, the settings and the files of the model.
 _PROGRAM = Path(__file__).with_name("translate.cjs")
+VERSION, ALIGNMENT = 1, 256
+INT8, FLOAT32, INTGEMM8 = 0x0101, 0x0404, 0x4101
+SHORTLIST_MAGIC = 0xF11A48D5013417F5
+SETTINGS = "config.intgemm8bitalpha.yml"
+RATIO = 2.0  # target subwords per source subword in Firefox
+# Firefox's settings. The engine's worker replaces the length and batch settings with its own, which are equal.
+FIREFOX = {
+    "beam-size": "1",
+    "normalize": "1.0",
+    "word-penalty": "0",
+    "max-length-break": "128",
+    "mini-batch-words": "1024",
+    "workspace": "128",
+    "max-length-factor": str(RATIO),
+    "skip-cost": "true",
+    "cpu-threads": "0",
+    "gemm-precision": "int8shiftAlphaAll",
+    "alignment": "soft",
+    "quiet": "true",
+    "quiet-translation": "true",
+}
+
+
+class Matrix(NamedTuple):
+    """An 8-bit matrix: `integers` are its values times `multiplier`, [out, in] or, in an embedding, [V, D]."""
+
+    integers: Tensor
+    multiplier: float
+
+    @property
+    def values(self) -> Tensor:
+        return self.integers.float() * (1 / self.multiplier)
+
+
+Tensors = Mapping[str, Tensor | Matrix]
+"""Tensors by name: float32, or int8 for Marian's settings."""
+
+
+def names_of(loaded: LoadedModel) -> dict[str, list[str]]:
+    """Returns Firefox's file names for the settings `models`, `vocabs` and `shortlist`, such as
+    `model.ende.intgemm.alphas.bin`. They omit the languages unless there is one pair. A joint vocabulary is listed
+    twice."""
+    pair = f".{''.join(loaded.languages[0])}" if len(loaded.languages) == 1 else ""
+    sides = ("", "") if loaded.src_vocab is loaded.tgt_vocab else ("src", "trg")
+    names = {"models": [f"model{pair}.intgemm.alphas.bin"], "vocabs": [f"{side}vocab{pair}.spm" for side in sides]}
+    return names | ({"shortlist": [f"lex{pair}.s2t.bin"]} if loaded.shortlist else {})
+
+
+def write_settings(folder: Path, names: Mapping[str, Sequence[str]]) -> None:
+    """Writes the settings. Lists have one item per line, the only form that the engine's worker reads."""
+    lines = ["relative-paths: true"]
+    for key, items in names.items():
+        lines += [f"{key}:", *(f"  - {item}" for item in items)]
+        if key == "shortlist":
+            lines.append("  - false")  # do not check the shortlist
+    lines += [f"{key}: {value}" for key, value in FIREFOX.items()]
+    (folder / SETTINGS).write_bytes(("\n".join(lines) + "\n").encode())
+
+
+def write_model(path: Path, tensors: Tensors) -> None:
+    """Writes a model file. Equal tensors give equal bytes."""
+    headers, names, shapes, data = [], b"", b"", []
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Matrix):
+            kind, shape = INTGEMM8, list(tensor.integers.shape)
+            shape = shape if "Wemb" in name else shape[::-1]  # Bergamot reads such a matrix as an embedding
+            content = tensor.integers.numpy().tobytes() + struct.pack("<f", tensor.multiplier)
+        else:
+            kind, shape = (INT8 if tensor.dtype == torch.int8 else FLOAT32), list(tensor.shape)
+            content = tensor.contiguous().numpy().tobytes()
+        encoded = name.encode() + b"\0"
+        content += bytes(-len(content) % ALIGNMENT)
+        headers.append(_numbers(len(encoded), kind, len(shape), len(content)))
+        names, shapes = names + encoded, shapes + np.array(shape, dtype="<i4").tobytes()
+        data.append(content)
+    start = b"".join((_numbers(VERSION, len(headers)), *headers, names, shapes))
+    gap = -(len(start) + 8) % ALIGNMENT
+    path.write_bytes(b"".join((start, _numbers(gap), bytes(gap), *data)))
+
+
+def write_shortlist(path: Path, shortlist: Shortlist, tgt: Sequence[int | None], src: Sequence[int | None]) -> None:
+    """Writes a lexical shortlist. `tgt` and `src` map our ids to the rows of the written vocabularies.
+
+    Bergamot lists the vocabulary's first rows for each sentence, but here these are not the frequent subwords. So the
+    frequent subwords are translations of EOS, which ends each source.
+    """
+    always = {tgt[id] for id in (*shortlist.frequent.tolist(), EOS_ID)}
+    lists: dict[int, list[int]] = {}
+    for id, place in enumerate(src):
+        if place is not None:
+            listed = always if id == EOS_ID else {tgt[other] for other in shortlist.translations[id].tolist()} - always
+            lists[place] = sorted(row for row in listed if row is not None)
+    rows = [lists[place] for place in range(len(lists))]
+    offsets = np.cumsum([0, *map(len, rows)], dtype="<u8")
+    flat = np.array([place for row in rows for place in row], dtype="<u4")
+    body = _numbers(0, max(map(len, rows)), len(offsets), len(flat)) + offsets.tobytes() + flat.tobytes()
+    path.write_bytes(_numbers(SHORTLIST_MAGIC, checksum(body)) + body)
+
+
+def checksum(data: bytes) -> int:
+    """Returns Marian's hash of the whole 64-bit words in `data` (`hashMem` in src/common/hash.h)."""
+    seed, mask = 0, (1 << 64) - 1
+    for (word,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]):
+        seed ^= (word + 0x9E3779B9 + (seed << 6) + (seed >> 2)) & mask
+    return seed
+
+
+def _numbers(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+# The engine.
 
 
 def package(engine: Path | None) -> Path:
@@ -41,7 +163,8 @@ def package(engine: Path | None) -> Path:
 
 
 class Bergamot(Program):
-    """The engine running the model in a folder."""
+    """The engine running the model in a folder. It translates each sentence separately, because the sentences of a
+    batch have a common shortlist."""
 
     tolerance = Tolerance(token=math.inf, mean=math.inf, lost=0.02)
 

@@ -1,11 +1,15 @@
 """Writes a model for Bergamot: a Marian network with 8-bit weights, SentencePiece models, a shortlist and settings.
 
-The files have the names of Firefox's models. The engine is compared with a reference that has the file's own weights
-and alphas. `write_page` also writes a static page that translates in a browser.
+The files have the names of Firefox's models. `write_page` also writes a static page that translates in a browser.
+
+Each matrix has one multiplier, and its input activations have another, the alpha. Values are multiplied, rounded to
+integers and clipped at -127 and 127. The engine is compared with a reference that has the file's own weights and
+alphas, so only the order of sums differs, which may move an activation to the next integer.
 """
 
 from __future__ import annotations
 
+import copy
 import html
 import json
 import shutil
@@ -19,26 +23,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vtrans.apps.interop.bergamot.engine import PACKAGE, WORKER, Bergamot, package
-from vtrans.apps.interop.bergamot.files import (
-    FIREFOX,
-    RATIO,
-    Matrix,
-    Tensors,
-    names_of,
-    write_model,
-    write_settings,
-    write_shortlist,
-)
-from vtrans.apps.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, matrix, reference, tuned_alphas
+from vtrans.apps.interop.bergamot import engine as files
+from vtrans.apps.interop.bergamot.engine import Bergamot, Matrix, Tensors
 from vtrans.apps.interop.capabilities import BERGAMOT, check_model, nearest_search
-from vtrans.apps.interop.comparison import real_sentences
-from vtrans.apps.interop.imported import ABSENT_BIAS, rows_of, rows_there
+from vtrans.apps.interop.comparison import encoded, real_sentences, translated
 from vtrans.apps.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, NORMS, OPERATIONS, SIZES, spm_table
-from vtrans.apps.interop.weight_names import MARIAN, layer_weights
+from vtrans.apps.interop.weights import ABSENT_BIAS, MARIAN, layer_weights, rows_of, rows_there
 from vtrans.model.checkpoint import LoadedModel
-from vtrans.model.positions import tensor_of
-from vtrans.model.rotary import marian
+from vtrans.model.products import Linear
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.text.languages import language_name
@@ -49,18 +41,15 @@ ALPHA = "_QuantMultA"  # suffix of a matrix's name
 _SHORTLISTED = "none"
 LONGEST = 126  # subwords; the engine splits longer sentences
 PAGE = Path(__file__).with_name("page")
-COPIED = ("page.css", "page.js", "offline.js")
-# The page runs only its own scripts, and sends no request to another host. The engine is WebAssembly.
-POLICY = (
-    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; img-src data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'"
-)
-NOTICE = """The folder `worker` holds {package}, the translation engine of the Bergamot project.
-
-It is subject to the terms of the Mozilla Public License, version 2.0: https://mozilla.org/MPL/2.0/
-Its source code is at https://github.com/browsermt/bergamot-translator
-"""
 _VERSION = "v1.12.42, written by vtrans"  # of Marian, whose settings `settings_of` returns
+LARGEST_INTEGER = 127  # largest absolute value of a quantised number
+# Limit for the sum of two neighbouring weights. Inputs range from 0 to 254, because the engine adds 127 to them.
+MOST_OF_PAIR = 32767 // 254
+PROJECTION = "projection"
+KEPT = 1 << 18  # activations per matrix from which its alpha is chosen
+CLIPS = [share / 40 for share in range(8, 81)]  # candidates, as shares of the largest value, for clipping
+# Candidates for weights. They include every share with which the largest value becomes an integer from 60 to 127.
+WEIGHT_CLIPS = [*CLIPS[:32], *(LARGEST_INTEGER / largest for largest in range(LARGEST_INTEGER, 59, -1))]
 
 
 def write(
@@ -74,51 +63,42 @@ def write(
     """
     _check(loaded)
     if engine:
-        package(engine)
+        files.package(engine)
     if samples is None:
         console.warn("the alphas are tuned on a few sentences of vtrans; give a sample file of some hundred sentences")
         samples = real_sentences(loaded)
-    search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=RATIO)
+    search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=files.RATIO)
     # Compare scores per subword.
     search = replace(search, alpha=1.0, length_penalty="length", max_source=min(search.max_source, LONGEST))
     loaded = replace(loaded, search=search)
     alphas = tuned_alphas(loaded, samples)
     tensors, weights = quantized(loaded, alphas)
-    names = names_of(loaded)
-    write_model(folder / names["models"][0], tensors)
+    names = files.names_of(loaded)
+    files.write_model(folder / names["models"][0], tensors)
     for name, vocab in zip(names["vocabs"], (loaded.src_vocab, loaded.tgt_vocab), strict=True):
         (folder / name).write_bytes(vocab.spm)
     if shortlist := loaded.shortlist:
         (name,) = names["shortlist"]
-        write_shortlist(folder / name, shortlist, loaded.tgt_vocab.order, loaded.src_vocab.order)
+        files.write_shortlist(folder / name, shortlist, loaded.tgt_vocab.order, loaded.src_vocab.order)
     else:
         console.warn("the model has no shortlist, with which Bergamot is several times as fast; run `vtrans shortlist`")
-    write_settings(folder, names)
+    files.write_settings(folder, names)
     return reference(loaded, weights, alphas), partial(Bergamot, folder, names, engine, loaded.tgt_vocab)
 
 
 def _check(loaded: LoadedModel) -> None:
-    """Raises InputError for a network, positions, a start or a vocabulary that Bergamot cannot express."""
+    """Raises InputError for a network, a start or a vocabulary that Bergamot cannot express."""
     check_model(loaded.model.config, BERGAMOT)
-    model = loaded.model
-    computed = loaded.model.config.positions == "marian"
-    if model.tgt_embedding.weight[BOS_ID].any() or not (
-        computed or all(map(_are_marians, (model.src_positions, model.tgt_positions)))
-    ):
+    if loaded.model.tgt_embedding.weight[BOS_ID].any():
         raise InputError(
-            "the model's stored positions or its embedding of <s> are not those of Bergamot; train one with "
-            'model.positions = "marian".'
+            "the model's embedding of <s> must be zero, as in Bergamot; train one with "
+            '`--set model.positions="marian"`.'
         )
     if loaded.tags or not all(map(_is_spm, (loaded.src_vocab, loaded.tgt_vocab))):
         raise InputError(
             "a model with tags of target languages, or with a vocabulary that is not a SentencePiece model, cannot be "
             "exported to Bergamot; translate with the model itself."
         )
-
-
-def _are_marians(table: nn.Module) -> bool:
-    weight = table.get_buffer("weight")
-    return torch.allclose(weight, tensor_of(marian(*weight.shape)).to(weight), atol=1e-6)
 
 
 def _is_spm(vocab: Vocabulary) -> bool:
@@ -202,6 +182,83 @@ def settings_of(loaded: LoadedModel) -> dict[str, Any]:
     }
 
 
+# Quantization.
+
+
+def matrix(weight: Tensor) -> Matrix:
+    """Returns an 8-bit matrix [out, in], with the multiplier that minimises the squared error.
+
+    The engine adds the products of two neighbouring inputs in 16 bits, where larger sums saturate. No sum saturates
+    here, for any inputs, so all processors give the same result. Quantising the values of a matrix gives the same
+    matrix: its multiplier has 8 significant bits, so rounding errors of the values do not change it.
+    """
+    largest = float(weight.abs().max()) or 1.0
+    multipliers = torch.tensor([LARGEST_INTEGER / (largest * share) for share in WEIGHT_CLIPS]).bfloat16()
+    matrices = map(partial(_matrix, weight), multipliers.tolist())
+    return min(matrices, key=lambda matrix: float((matrix.values - weight).square().sum()))
+
+
+def _matrix(weight: Tensor, multiplier: float) -> Matrix:
+    pairs = torch.round(weight * multiplier).clamp_(-LARGEST_INTEGER, LARGEST_INTEGER).view(len(weight), -1, 2)
+    sums = pairs.sum(2, keepdim=True)
+    excess = (sums.abs() - MOST_OF_PAIR).clamp_(min=0) * sums.sign()
+    pairs -= torch.cat((torch.trunc(excess / 2), excess - torch.trunc(excess / 2)), 2)
+    return Matrix(pairs.flatten(1).to(torch.int8), multiplier)
+
+
+def rounded(values: Tensor, alpha: float) -> Tensor:
+    """Returns activations as Bergamot rounds them: integers from -127 to 127, divided by `alpha`."""
+    return torch.round(values * alpha).clamp_(-LARGEST_INTEGER, LARGEST_INTEGER) * (1 / alpha)
+
+
+def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
+    """Returns the alpha of each linear layer by all its names. Each minimises the squared error of the activations
+    while the lines are translated. Raises InputError if all lines are blank or too long."""
+    seen: dict[nn.Module, list[Tensor]] = {}
+
+    def keep(module: nn.Module, values: Tensor) -> None:
+        kept = seen.setdefault(module, [])
+        if sum(map(len, kept)) < KEPT:
+            kept.append(values.flatten().abs())
+
+    model = loaded.model
+    layers = {
+        name: module for name, module in model.named_modules(remove_duplicate=False) if isinstance(module, Linear)
+    }
+    handles = [
+        layer.register_forward_pre_hook(lambda layer, given: keep(layer, given[0])) for layer in {*layers.values()}
+    ]
+    handles.append(model.decoder.final_norm.register_forward_hook(lambda norm, _, out: keep(norm, out)))
+    translated(loaded, encoded(loaded, lines))
+    for handle in handles:
+        handle.remove()
+    alphas = {module: _alpha(torch.cat(kept)) for module, kept in seen.items()}
+    return {name: alphas[layer] for name, layer in layers.items()} | {PROJECTION: alphas[model.decoder.final_norm]}
+
+
+def _alpha(values: Tensor) -> float:
+    largest = float(values.max()) or 1.0
+    alphas: list[float] = torch.tensor([LARGEST_INTEGER / (largest * share) for share in CLIPS]).tolist()  # in float32
+    return min(alphas, key=lambda alpha: float((rounded(values, alpha) - values).square().mean()))
+
+
+def reference(loaded: LoadedModel, weights: Mapping[str, Tensor], alphas: Mapping[str, float]) -> LoadedModel:
+    """Returns a copy that computes as Bergamot does, with these weights and with activations rounded by the alphas."""
+    model = copy.deepcopy(loaded.model)
+    for name, weight in weights.items():
+        model.get_parameter(name).data.copy_(weight)
+
+    def rounds(alpha: float) -> Callable[[nn.Module, tuple[Tensor]], Tensor]:
+        return lambda _, given: rounded(given[0], alpha)
+
+    for name, module in model.named_modules():
+        if isinstance(module, Linear):
+            module.register_forward_pre_hook(rounds(alphas[name]))
+    # A shortlisted projection does not call a module.
+    model.decoder.final_norm.register_forward_hook(lambda _, __, out: rounded(out, alphas[PROJECTION]))
+    return replace(loaded, model=model.eval())
+
+
 # A page for browsers.
 
 
@@ -213,24 +270,21 @@ def write_page(
     Raises InputError without the engine's npm package.
     """
     if engine is None:
-        raise InputError(f"`engine` must name the folder of the npm package {PACKAGE}, which the page runs.")
+        raise InputError(f"`engine` must name the folder of the npm package {files.PACKAGE}, which the page runs.")
     expressed, load = write(loaded, folder, console, samples, engine)
-    names = names_of(loaded)
-    worker = folder / "worker"
-    worker.mkdir()
-    for file in (*(engine / name for name in WORKER), engine / "package.json", *engine.glob("LICEN[CS]E*")):
-        shutil.copy(file, worker)
-    for name in COPIED:
-        shutil.copy(PAGE / name, folder)
-    (worker / "NOTICE.txt").write_bytes(NOTICE.format(package=PACKAGE).encode())
-    files = {
+    names = files.names_of(loaded)
+    shutil.copytree(PAGE, folder, dirs_exist_ok=True)
+    for file in (*(engine / name for name in files.WORKER), engine / "package.json", *engine.glob("LICEN[CS]E*")):
+        shutil.copy(file, folder / "worker")
+    listed = {
         "model": names["models"][0],
         "shortlist": names.get("shortlist", [None])[0],
         "vocabs": list(dict.fromkeys(names["vocabs"])),
-        "settings": FIREFOX,
+        "settings": files.FIREFOX,
     }
     pairs = [f"{language_name(src)} to {language_name(tgt)}" for src, tgt in loaded.languages]
     title = html.escape(pairs[0] if len(pairs) == 1 else "Translation")
-    page = (PAGE / "index.html").read_text(encoding="utf-8").replace("{{TITLE}}", title).replace("{{POLICY}}", POLICY)
-    (folder / "index.html").write_bytes(page.replace("{{FILES}}", json.dumps(files)).encode())
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    page = page.replace("{{TITLE}}", title).replace("{{FILES}}", json.dumps(listed))
+    (folder / "index.html").write_bytes(page.encode())
     return expressed, load

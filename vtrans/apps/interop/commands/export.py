@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from vtrans.commands.generated import Models, generated, option
 from vtrans.commands.lines import print_json, read_all
@@ -13,7 +13,7 @@ from vtrans.system.errors import InputError
 from vtrans.system.files import destination
 
 TO = "Format to write: ctranslate2, huggingface, bergamot or web."
-QUANTIZATION = "Type of the weights for CTranslate2: float32, float16 or int8."
+QUANTIZATION = "Type of the weights for CTranslate2: float32, float16 or int8.  [default: float32]"
 SAMPLES = (
     "Text to compare the export with the model on, and to tune the quantization for Bergamot with.  [default: "
     "sentences of vtrans]"
@@ -29,7 +29,7 @@ def export(
     model: Annotated[Path, Models()],
     to: Annotated[str, option(TO, "FORMAT")] = "ctranslate2",
     out: Annotated[Path | None, option("Folder to write.  [default: RUN/FORMAT]", "FOLDER")] = None,
-    quantization: Annotated[str, option(QUANTIZATION, "TYPE")] = "float32",
+    quantization: Annotated[str | None, option(QUANTIZATION, "TYPE")] = None,
     sample_file: Annotated[Path | None, option(SAMPLES, "FILE")] = None,
     engine: Annotated[Path | None, option(ENGINE, "FOLDER")] = None,
     on_bad_utf8: BadUtf8 = "error",
@@ -43,14 +43,14 @@ def export(
     the folder is written only if they agree.
     """
     console = Console(quiet=quiet)
-    from vtrans.apps.interop.capabilities import BERGAMOT, PROGRAMS, check_model
+    from vtrans.apps.interop.capabilities import OPTIONS, PROGRAMS, check_model
 
     if to not in PROGRAMS:
         raise InputError(f"--to must be one of {', '.join(PROGRAMS)}, got {to!r}.")
-    if to != "ctranslate2" and quantization != "float32":
-        raise InputError(f"--quantization is for CTranslate2, got {quantization} with --to {to}; leave it out.")
-    if engine is not None and PROGRAMS[to] != BERGAMOT:
-        raise InputError(f"--engine is for bergamot and web, got --to {to}; leave it out.")
+    given = {"quantization": quantization, "engine": engine}
+    options = {name: value for name, value in given.items() if value is not None}
+    if others := options.keys() - OPTIONS[PROGRAMS[to]]:
+        raise InputError(f"`{min(others)}` must be left out of an export to {to}, which does not take it.")
     samples = read_all(sample_file, on_bad_utf8, console) if sample_file else None
     from vtrans.apps.interop.formats import export_model
     from vtrans.model.checkpoint import load_model
@@ -66,8 +66,6 @@ def export(
     console.info(chosen.words)
     check_model(read_blueprint(chosen.file).model.config, PROGRAMS[to])  # before code of the user's would be needed
     loaded = load_model(chosen.file)
-    own: dict[str, dict[str, Any]] = {"ctranslate2": {"quantization": quantization}, BERGAMOT: {"engine": engine}}
-    options = own.get(to, own.get(PROGRAMS[to], {}))
     comparison = export_model(loaded, to, out, console, samples, **options)
     if as_json:
         print_json(comparison.as_dict() if comparison else None)

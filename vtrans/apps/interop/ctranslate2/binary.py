@@ -43,7 +43,7 @@ class Binary(ForeignTensors):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, {}, self.weight)
+        super().__init__(path, {}, self.tensor)
         self.variables: dict[str, NDArray[Any]] = {}
         self.aliases: dict[str, str] = {}
         self._at = 0
@@ -124,7 +124,7 @@ class Binary(ForeignTensors):
 
     def number(self, name: str, default: float) -> float:
         """Returns the value of a scalar, or `default` if it is missing. Raises FileError unless it is one number."""
-        self.asked.add(name)
+        self.checked.add(name)
         values = self.variables.get(name, np.array(default))
         if values.size != 1 or not math.isfinite(values.item()):
             raise FileError(f"{self.path}: {name[:80]} must be one number; {AGAIN}.")
@@ -132,7 +132,7 @@ class Binary(ForeignTensors):
 
     def text(self, name: str, default: str) -> str:
         """Returns the value of a string variable, or `default` if it is missing."""
-        self.asked.add(name)
+        self.checked.add(name)
         return self.variables[name].tobytes().decode(errors="replace") if name in self.variables else default
 
     def same(self, name: str, other: str) -> bool:
@@ -140,9 +140,9 @@ class Binary(ForeignTensors):
         one, two = self.variables.get(name), self.variables.get(other)
         if one is None or two is None or one.shape != two.shape:
             return False
-        return one is two or torch.equal(self.weight(name), self.weight(other))
+        return one is two or torch.equal(self.tensor(name), self.tensor(other))
 
-    def weight(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> Tensor:
         """Returns a variable as float32, or unchanged if it is int32. Divides int8 and int16 values by their scale."""
         values = self.variables[name]
         if values.dtype == np.int32:
@@ -158,4 +158,4 @@ class Binary(ForeignTensors):
         scale = self.variables.get(stored, np.zeros(0))  # one number, or one per row of an int8 variable
         if scale.dtype.kind != "f" or scale.size not in (1, *values.shape[:1]):
             raise wrong(self.path, stored[:80], f"a number, or one for each row of {name[:80]}", scale.shape, AGAIN)
-        return tensor / self.weight(stored).reshape(-1, *[1] * (values.ndim - 1))
+        return tensor / self.tensor(stored).reshape(-1, *[1] * (values.ndim - 1))

@@ -1,7 +1,7 @@
 """Reads a CTranslate2 folder: a Transformer in any file version and any weight type.
 
 A folder lists tokens, but has no tokenizer. SentencePiece models come from the user or lie in the folder; without them,
-text consists of tokens separated by spaces. A vtrans export contains our configuration and vocabularies.
+text consists of tokens separated by spaces.
 
 CTranslate2's `src/models/transformer.cc`, `src/layers/transformer.cc`, `src/models/sequence_to_sequence.cc` and
 `src/vocabulary.cc` define what the variables and settings mean. Before revision 5 of the specification, encoder and
@@ -11,7 +11,7 @@ decoder had common scalars; before binary version 6, the settings of config.json
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -21,28 +21,26 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from vtrans.apps.interop.comparison import Imported
 from vtrans.apps.interop.ctranslate2.binary import SCALE, SPECIFICATIONS, Binary
-from vtrans.apps.interop.ctranslate2.folder import DESCRIPTION, FORMAT, is_exported
-from vtrans.apps.interop.ctranslate2.original import DEFAULTS, CTranslate2Model
-from vtrans.apps.interop.foreign_files import AGAIN, Read, Settings, file_in, read_bytes, read_object, wrong
-from vtrans.apps.interop.imported import Imported, Sources, shapes_of, weights_in
-from vtrans.apps.interop.weight_names import CTRANSLATE2, STACKS, TIES, layer_weights
+from vtrans.apps.interop.ctranslate2.exporter import DEFAULTS, ROTARY, CTranslate2Model
+from vtrans.apps.interop.foreign_files import AGAIN, Settings, file_in, read_bytes, read_object, wrong
+from vtrans.apps.interop.weights import CTRANSLATE2, STACKS, TIES, layer_weights, read_network
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.model.positions import tensor_of
 from vtrans.model.rotary import marian
-from vtrans.storage.model_file import Model, section_of
-from vtrans.storage.tensors import check_training
+from vtrans.storage.model_file import Model
 from vtrans.system.errors import FileError
-from vtrans.text.languages import languages_from, tags_among, tags_from
+from vtrans.text.languages import tags_among
 from vtrans.text.piece_table import pack
-from vtrans.text.vocabulary import BOS_ID, JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
+from vtrans.text.vocabulary import BOS_ID, SRC_FILE, TGT_FILE, Vocabulary
 from vtrans.translate.steps.split import EXTRA_LENGTH
 
 BINARY, CONFIG = "model.bin", "config.json"
 TABLES = CTRANSLATE2.tables
 SRC, TGT = TABLES["src_embedding.weight"], TABLES["tgt_embedding.weight"]
 PROJECTION = TABLES["projection.weight"]
-POSITIONS = TABLES["src_positions.weight"], TABLES["tgt_positions.weight"]
+POSITIONS = "src_positions.weight", "tgt_positions.weight"
 # Number of positions of a computed table: enough for any source that is translated whole, and its translation.
 COMPUTED_POSITIONS = SearchConfig.max_source + EXTRA_LENGTH
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # by CTranslate2's numbers; 1 is an approximation of GELU
@@ -60,71 +58,39 @@ UNUSED = ("embeddings_merge", "alignment_layer", "alignment_heads", "alibi_use_p
 FIXED = {"add_source_bos": (False, None), "multi_query_attention": (False, None), "quantization_type": (0, None)}
 
 
-def recognises(path: Path) -> bool:
-    """Returns whether this is a CTranslate2 folder."""
-    return (path / BINARY).is_file()
-
-
 def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
     """Returns the model of a CTranslate2 folder. Removes the SentencePiece models, `src_spm` and `tgt_spm`, from the
-    options, unless vtrans exported the folder.
+    options.
 
     Raises FileError for a damaged folder, or a model that vtrans cannot express.
     """
     binary = Binary(file_in(folder, BINARY))
-    if is_exported(folder):
-        return _read_export(folder, binary)
     settings = _settings(folder, binary)
-    unk, start, eos = (settings.text(f"{key}_token") for key in ("unk", "decoder_start", "eos"))
     adds_eos = settings.get("add_source_eos") is not None and settings.flag("add_source_eos")
+    start, eos = settings.text("decoder_start_token"), settings.text("eos_token")
     # In models from Hugging Face, the tokenizer appends EOS to sources, and the decoder starts with padding or EOS.
     source_eos = adds_eos or start in ("<pad>", eos)
-    names = ["shared"] if any(folder.glob("shared_vocabulary.*")) else ["source", "target"]
-    tokens = [_tokens(folder, f"{name}_vocabulary", unk) for name in names]
-    if eos not in tokens[-1] or (source_eos and eos not in tokens[0]):
-        raise FileError(f"{folder} must have its end token {eos!r:.40} in its vocabularies; copy it again.")
     from_zero = binary.number("decoder/start_from_zero_embedding", 0) != 0
-    splitters, note = _splitters(folder, options.pop("src_spm", None), options.pop("tgt_spm", None))
-    vocabs = []
-    for side, spm in zip((tokens[0], tokens[-1]), splitters, strict=True):
-        places = {token: place for place, token in enumerate(side)}
-        # Padding has no place, because CTranslate2 predicts a token named <pad> like any other. Neither has a start
-        # from zeros, which is not a token, nor a start that is also `unk` or `eos`, which becomes a separate row here.
-        bos = None if from_zero or start in (unk, eos) else places.get(start)
-        special = {"unk": places[unk], "bos": bos, "eos": places.get(eos)}
-        vocabs.append(Vocabulary(pack(side, special, spm), str(folder)))
-    src, tgt = vocabs
-    config = _model_config(binary, len(tgt.pieces), is_shared=tokens[0] == tokens[-1])
-    # If the start is not a token there, a bias prevents its prediction.
-    config = replace(config, source_eos=source_eos, projection_bias=config.projection_bias or tgt.order[BOS_ID] is None)
-    if settings.get("layer_norm_epsilon") is not None:
-        epsilon = {"norm_eps": settings.number("layer_norm_epsilon", 0)}
-        config = replace(config, norm_eps=settings.section(ModelConfig, epsilon).norm_eps)
+    spms, note = _splitters(folder, options.pop("src_spm", None), options.pop("tgt_spm", None))
+    src, tgt = _vocabularies(folder, settings, spms, None if from_zero else start)
+    if eos not in tgt.pieces or (source_eos and eos not in src.pieces):
+        raise FileError(f"{folder} must have its end token {eos!r:.40} in its vocabularies; copy it again.")
+    config = replace(_model_config(binary, settings, src, tgt), source_eos=source_eos)
+    for _, (name,), shape in layer_weights(config, CTRANSLATE2):
+        if name not in binary and "linear" in name and name.endswith("bias"):  # a linear layer's bias is optional
+            binary.add(name, np.zeros(shape, np.float32))
     # CTranslate2 starts from <unk> if the start is not a token.
-    row = None if from_zero else tgt.pieces.index(start if start in tgt.pieces else unk)
+    row = None if from_zero else tgt.pieces.index(start if start in tgt.pieces else settings.text("unk_token"))
+    positions = {name: partial(_positions, binary, TABLES[name], config) for name in POSITIONS}
+    known = SCALE, *UNUSED, *SCALES, *(ROTARY if config.positions == "rotary" else ())
+    ignored = [name for name in binary.shapes if name.endswith(known)]
+    network = read_network(binary, CTRANSLATE2, config, (src, tgt), positions, start=row, ignored=ignored)
     end = [eos] if source_eos and not adds_eos else []
-    notes = [f"sources end with {eos}, as those of Hugging Face's tokenizers do"] if end else []
-    if src.digest == tgt.digest:
-        src = tgt
-    return _imported(folder, binary, (note, *notes), {}, config, (src, tgt), row, end)
-
-
-def _read_export(folder: Path, binary: Binary) -> Imported:
-    """Returns the model that vtrans exported to the folder, with the weights rounded by the export."""
-    file = folder / DESCRIPTION
-    given = read_object(file)
-    Settings(given, str(file)).check({"format": (FORMAT,)}, "export the model again")
-    names = [JOINT_FILE] if (folder / JOINT_FILE).exists() else [SRC_FILE, TGT_FILE]
-    vocabs = [Vocabulary(read_bytes(file_in(folder, name)), str(folder)) for name in names]
-    config = section_of(ModelConfig, given, "model", file)
-    recorded = {
-        "search": section_of(SearchConfig, given, "search", file),
-        "training": check_training(file, given.get("training")),
-        "languages": languages_from(given.get("languages")),
-        "tags": tags_from(given.get("tags"), vocabs[0].tags),
-    }
-    notes = ("`vtrans export` wrote it",)
-    return _imported(folder, binary, notes, recorded, config, (vocabs[0], vocabs[-1]), is_ours=True)
+    notes = [note, *(f"sources end with {eos}, as those of Hugging Face's tokenizers do" for eos in end)]
+    tokens = [["" if place is None else vocab.pieces[place] for place in vocab.order] for vocab in (src, tgt)]
+    original = partial(CTranslate2Model, folder, (tokens[0], tokens[1]), end)
+    model = Model(network, src, tgt, DEFAULTS, {"imported": "CTranslate2"}, tags=tags_among(src.tags))
+    return Imported(f"a CTranslate2 folder of binary version {binary.version}", tuple(notes), model, original)
 
 
 def _settings(folder: Path, binary: Binary) -> Settings:
@@ -148,6 +114,26 @@ def _settings(folder: Path, binary: Binary) -> Settings:
     return settings
 
 
+def _vocabularies(
+    folder: Path, settings: Settings, spms: tuple[bytes, bytes], start: str | None
+) -> tuple[Vocabulary, Vocabulary]:
+    """Returns both vocabularies, the same object twice if they are equal. `start` is the token that starts a
+    translation, or None."""
+    unk, eos = settings.text("unk_token"), settings.text("eos_token")
+    names = ["shared"] if any(folder.glob("shared_vocabulary.*")) else ["source", "target"]
+    sides = [_tokens(folder, f"{name}_vocabulary", unk) for name in names]
+    vocabs = []
+    for tokens, spm in zip((sides[0], sides[-1]), spms, strict=True):
+        places = {token: place for place, token in enumerate(tokens)}
+        # Padding has no place, because CTranslate2 predicts a token named <pad> like any other. Neither has a start
+        # from zeros, which is not a token, nor a start that is also `unk` or `eos`, which becomes a separate row here.
+        bos = None if start is None or start in (unk, eos) else places.get(start)
+        special = {"unk": places[unk], "bos": bos, "eos": places.get(eos)}
+        vocabs.append(Vocabulary(pack(tokens, special, spm), str(folder)))
+    src, tgt = vocabs
+    return (tgt, tgt) if src.digest == tgt.digest else (src, tgt)
+
+
 def _tokens(folder: Path, name: str, unk: str) -> list[str]:
     """Returns the tokens in a JSON list or the lines of a text file. Adds a missing `unk`, as CTranslate2 does."""
     if (folder / f"{name}.json").exists():
@@ -155,9 +141,6 @@ def _tokens(folder: Path, name: str, unk: str) -> list[str]:
     else:
         text = read_bytes(file_in(folder, f"{name}.txt")).decode(errors="replace")
         tokens = text.removesuffix("\n").split("\n")
-        # A token may end in a carriage return, but if all lines do, these are line ends.
-        if all(line.endswith("\r") for line in tokens):
-            tokens = [line[:-1] for line in tokens]
     tokens += [] if unk in tokens else [unk]
     if not all(isinstance(token, str) and token for token in tokens) or len({*tokens}) < len(tokens):
         raise FileError(f"{folder / name} must be a list of different tokens, none of them empty; {AGAIN}.")
@@ -169,8 +152,8 @@ def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tupl
     models = [file.name for file in folder.glob("*.model")]
     only = models if len(models) == 1 else []
     src, tgt = (
-        given or next((file_in(folder, name) for name in (own, *only) if (folder / name).exists()), None)
-        for given, own in ((src_spm, "source.spm"), (tgt_spm, "target.spm"))
+        given or next((file_in(folder, name) for name in (*own, *only) if (folder / name).exists()), None)
+        for given, own in ((src_spm, ("source.spm", SRC_FILE)), (tgt_spm, ("target.spm", TGT_FILE)))
     )
     if src is None and tgt is None:
         return (b"", b""), "it has no SentencePiece model, so text consists of tokens separated by spaces"
@@ -179,13 +162,15 @@ def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tupl
     return (read_bytes(src), read_bytes(tgt)), f"{src.name} splits the source, and {tgt.name} the target"
 
 
-def _model_config(binary: Binary, tgt_size: int, *, is_shared: bool) -> ModelConfig:
-    """Returns the architecture that the variables describe. Raises FileError if vtrans does not support it."""
+def _model_config(binary: Binary, settings: Settings, src: Vocabulary, tgt: Vocabulary) -> ModelConfig:
+    """Returns the architecture that variables and settings describe. Raises FileError if vtrans does not support it."""
     scalars = {key: _common(binary, key, allowed[0], allowed) for key, allowed in SCALARS.items()}
     D = _matrix(binary, SRC)[1]
     d_ff = _matrix(binary, "encoder/layer_0/ffn/linear_0/weight")[0]
     depths = [next(n for n in count() if f"{side}/layer_{n}/ffn/linear_0/weight" not in binary) for side in STACKS]
-    tables = [_matrix(binary, name)[0] for name in POSITIONS if name in binary]
+    tables = [TABLES[name] for name in POSITIONS if TABLES[name] in binary]
+    for name in tables:
+        binary.check(name, _matrix(binary, name)[0], D)
     values = {
         "d_model": D,
         "d_ff": d_ff,
@@ -195,16 +180,29 @@ def _model_config(binary: Binary, tgt_size: int, *, is_shared: bool) -> ModelCon
         "activation": ACTIVATIONS[int(scalars["activation"])],
         "norm": "pre" if scalars["pre_norm"] else "post",
         "positions": "stored",
-        "max_positions": min(tables, default=COMPUTED_POSITIONS),
+        "max_positions": min((binary.shapes[name][0] for name in tables), default=COMPUTED_POSITIONS),
         "scale_embedding": _scales(binary, D),
-        "projection_bias": TABLES["projection.bias"] in binary,
+        # If the start is not a token there, a bias prevents its prediction.
+        "projection_bias": TABLES["projection.bias"] in binary or tgt.order[BOS_ID] is None,
     }
-    config = Settings({}, str(binary.path)).section(ModelConfig, values)
+    if settings.get("layer_norm_epsilon") is not None:
+        values["norm_eps"] = settings.number("layer_norm_epsilon", 0)
+    config = settings.section(ModelConfig, values)
     for name in (TGT, PROJECTION):
-        binary.get(name, tgt_size, D)
+        binary.check(name, len(tgt.pieces), D)
     # Compare matrices only now that all sizes are known to be valid.
-    share = is_shared and binary.same(SRC, TGT), binary.same(TGT, PROJECTION)
-    return replace(config, tie=TIES[share], share_positions=not tables or binary.same(*POSITIONS))
+    share = src.pieces == tgt.pieces and binary.same(SRC, TGT), binary.same(TGT, PROJECTION)
+    if _is_rotary(binary, depths):
+        return replace(config, tie=TIES[share], positions="rotary", max_positions=ModelConfig.max_positions)
+    one_table = not tables or binary.same(TABLES[POSITIONS[0]], TABLES[POSITIONS[1]])
+    return replace(config, tie=TIES[share], share_positions=one_table)
+
+
+def _is_rotary(binary: Binary, depths: Sequence[int]) -> bool:
+    """Returns whether self-attention has our rotary positions in all layers."""
+    layers = [f"{side}/layer_{n}" for side, depth in zip(STACKS, depths, strict=True) for n in range(depth)]
+    wanted = {f"{layer}/self_attention/{key}": value for layer in layers for key, value in ROTARY.items()}
+    return all(name in binary and np.array_equal(binary.variables[name], value) for name, value in wanted.items())
 
 
 def _matrix(binary: Binary, name: str) -> tuple[int, int]:
@@ -238,46 +236,10 @@ def _scales(binary: Binary, D: int) -> bool:
     raise wrong(binary.path, "scale_embeddings", f"1 or the root of the width, {math.sqrt(D):g}, in both", factors)
 
 
-def _imported(
-    folder: Path,
-    binary: Binary,
-    notes: tuple[str, ...],
-    recorded: Mapping[str, Any],
-    config: ModelConfig,
-    vocabs: tuple[Vocabulary, Vocabulary],
-    start: int | None = None,
-    end: Sequence[str] = (),
-    *,
-    is_ours: bool = False,
-) -> Imported:
-    """Returns the model with the facts `recorded` by an export. `start` is the embedding row of the start if BOS has
-    none, and `end` the tokens to append to CTranslate2's sources. If `is_ours`, rows have the order of our ids."""
-    for _, (name,), shape in layer_weights(config, CTRANSLATE2):
-        if name not in binary and "linear" in name and name.endswith("bias"):  # a linear layer's bias is optional
-            binary.add(name, np.zeros(shape, np.float32))
-    shapes = shapes_of(folder, config, *vocabs)
-    weights = weights_in(binary, CTRANSLATE2, config, vocabs, start, is_ours=is_ours)
-    weights = {name: read for name, read in weights.items() if name in shapes}  # layers may be shared
-    for name, (rows, *_) in shapes.items():
-        if "positions" in name and (table := TABLES[name]) in binary:
-            weights[name] = partial(_cut, binary.get(table, max(rows, binary.shapes[table][0]), config.d_model), rows)
-        elif "positions" in name:
-            weights[name] = partial(computed_positions, rows, config.d_model)
-    tokens = [[vocab.piece(i) for i in range(len(vocab))] for vocab in vocabs]
-    if not is_ours:
-        tokens = [["" if place is None else vocab.pieces[place] for place in vocab.order] for vocab in vocabs]
-        # The file may contain both tensors of a tie or of a shared table.
-        ignored = {name for name in binary.shapes if name.endswith((SCALE, *UNUSED, *SCALES))}
-        binary.refuse_others({*TABLES.values(), *ignored})
-    facts: dict[str, Any] = {"search": DEFAULTS, "training": {"imported": "CTranslate2"}}
-    facts["tags"] = tags_among(vocabs[0].tags)
-    model = Model(Sources(config, weights), *vocabs, **{**facts, **recorded})
-    original = partial(CTranslate2Model, folder, (tokens[0], tokens[1]), end)
-    return Imported(folder, f"a CTranslate2 folder of binary version {binary.version}", notes, model, original)
-
-
-def _cut(read: Read, rows: int) -> Tensor:
-    return read()[:rows]
+def _positions(binary: Binary, table: str, config: ModelConfig) -> Tensor:
+    if table in binary:
+        return binary.weight(table)[: config.max_positions]
+    return computed_positions(config.max_positions, config.d_model)
 
 
 def computed_positions(length: int, D: int) -> Tensor:

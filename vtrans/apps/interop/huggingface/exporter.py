@@ -1,16 +1,21 @@
 """Writes a model as a Hugging Face folder: MarianMTModel for post-norm, Pegasus for pre-norm, and M2M100 for a model
-that was imported from M2M100 or NLLB (multilingual.py).
+that was imported from M2M100 or NLLB.
 
 All have exactly our layers. Pegasus is Marian with the norm before the sublayers and a norm after each stack. M2M100 is
 Pegasus with other position frequencies. In Marian and Pegasus, a position has its sines in the first half of the
 columns and its cosines in the second; ours alternate. The layers treat all columns alike, so the columns of every
 weight are reordered, which changes only the order of sums.
+
+M2M100 starts a translation with the embedding of `</s>`, and ties all embeddings to a projection without a bias. A
+fresh import does the same, but training gives our start its own row and each subword a bias. The export then has
+separate matrices, and the projection's weights contain the bias.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +27,12 @@ from torch import Tensor
 from vtrans.apps.interop.capabilities import HUGGING_FACE, check_model, nearest_search
 from vtrans.apps.interop.comparison import Program
 from vtrans.apps.interop.foreign_files import write_json
-from vtrans.apps.interop.huggingface import multilingual, names
-from vtrans.apps.interop.huggingface.original import TransformersModel
-from vtrans.apps.interop.imported import ABSENT_BIAS, rows_there
-from vtrans.apps.interop.weight_names import HUGGING_FACE as WEIGHTS
-from vtrans.apps.interop.weight_names import layer_weights
+from vtrans.apps.interop.huggingface import importer as names
+from vtrans.apps.interop.huggingface.original import Direction, TransformersModel, transformers
+from vtrans.apps.interop.weights import ABSENT_BIAS, layer_weights, rows_there
+from vtrans.apps.interop.weights import HUGGING_FACE as FORMAT
 from vtrans.config import ModelConfig, SearchConfig
+from vtrans.config.keys import toml_value
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.model.positions import tensor_of
 from vtrans.model.rotary import sinusoidal
@@ -36,6 +41,7 @@ from vtrans.storage.tensors import save_tensors
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.text.piece_table import is_language
+from vtrans.text.spm import in_spec
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.translate.steps.split import EXTRA_LENGTH
 
@@ -44,7 +50,7 @@ KINDS = {"post": "marian", "pre": "pegasus"}
 ARCHITECTURES = {
     "marian": "MarianMTModel",
     "pegasus": "PegasusForConditionalGeneration",
-    multilingual.KIND: "M2M100ForConditionalGeneration",
+    names.M2M100: "M2M100ForConditionalGeneration",
 }
 SEVERAL = "mul"  # ISO 639-2's code for several languages
 
@@ -62,37 +68,33 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     greedy = {"repetition_penalty": 1.0} if loaded.search.beam == 1 else {}
     search = replace(nearest_search(replace(loaded.search, begin=()), HUGGING_FACE, console, **greedy), begin=begin)
     (folder / CARD).write_text(_card(loaded), encoding="utf-8")
-    direction = multilingual.direction_of(loaded) if begin else None
+    direction = _direction_of(loaded) if begin else None
     if direction:
-        kind, length = multilingual.KIND, config.max_positions
-        src = tgt = _Places(
-            loaded.tgt_vocab, loaded.model.tgt_embedding.weight, multilingual.unused(len(loaded.tgt_vocab.pieces))
-        )
-        forced: dict[str, Any] = {"forced_bos_token_id": direction.theirs[1], "bos_token_id": src.pieces.index("<s>")}
-        tokenizer = multilingual.write_tokenizer(folder, loaded.tgt_vocab, src.pieces, direction)
-        tensors = dict(_layers(loaded, None)) | multilingual.embeddings(loaded, src.rows)
+        kind, length = names.M2M100, config.max_positions
+        vocab = loaded.tgt_vocab
+        src = tgt = _Places(vocab, loaded.model.tgt_embedding.weight, names.unused(len(vocab.pieces)))
+        forced: dict[str, Any] = {"forced_bos_token_id": direction.forced, "bos_token_id": src.pieces.index("<s>")}
+        tokenizer = _write_multilingual_vocabulary(folder, vocab, src.pieces, direction)
     else:
         kind, length = KINDS[config.norm], config.max_length or loaded.search.max_source + EXTRA_LENGTH
-        src, tgt = _both_places(loaded, console)
+        src, tgt = _both_places(loaded)
         forced = {"forced_eos_token_id": tgt.eos}
         tokenizer = _write_vocabularies(loaded, folder, src, tgt)
-        tensors = _tensors(loaded, src, tgt)
+    tensors = _tensors(loaded, kind, src, tgt)
+    if not direction:
         for side in ("src", "tgt"):
-            tensors[WEIGHTS.tables[f"{side}_positions.weight"]] = names.positions(length, config.d_model)
-    own = WEIGHTS.tables["src_embedding.weight"]
-    if kind != KINDS["post"] and own in tensors:
-        tensors[WEIGHTS.shared] = tensors[own]  # unused, but transformers expects it
+            tensors[FORMAT.tables[f"{side}_positions.weight"]] = names.marian_positions(length, config.d_model)
     # No two tensors of a file may share memory.
     separate = {name: value.contiguous().clone() for name, value in tensors.items()}
     save_tensors(folder / names.WEIGHTS, separate, {"format": "pt"})
     special = {"decoder_start_token_id": tgt.start, "pad_token_id": tgt.pad, "eos_token_id": tgt.eos, **forced}
     longest = {"model_max_length": loaded.search.max_source + 1}  # transformers counts EOS
     described = {"model_type": kind, "architectures": [ARCHITECTURES[kind]], **_config(config, src, tgt, length)}
-    described["tie_word_embeddings"] = WEIGHTS.tables["projection.weight"] not in tensors
+    described["tie_word_embeddings"] = FORMAT.tables["projection.weight"] not in tensors
     write_json(folder / names.TOKENIZER, tokenizer | longest)
     write_json(folder / names.CONFIG, described | special)
     write_json(folder / names.GENERATION, _generation(loaded, search, tgt, length) | special)
-    load = partial(TransformersModel, folder, src.of_ours, tgt.of_ours, direction and direction.theirs)
+    load = partial(TransformersModel, folder, src.of_ours, tgt.of_ours, direction)
     return replace(loaded, search=search, shortlist=None), load
 
 
@@ -140,13 +142,8 @@ class _Places:
         return rows_there(weight, self.of_ours, len(self.pieces))
 
 
-def _both_places(loaded: LoadedModel, console: Console) -> tuple[_Places, _Places]:
+def _both_places(loaded: LoadedModel) -> tuple[_Places, _Places]:
     """Returns the ids of source and target for Marian, or for Pegasus, which needs vocabularies of equal size."""
-    for tag in loaded.tags.values():
-        if not is_language(tag):
-            console.warn(
-                f"Hugging Face's tokenizer knows only tags such as >>de<<, so no text can begin with {tag} there"
-            )
     embedding = loaded.model.tgt_embedding.weight
     src = _Places(loaded.src_vocab, embedding if _shares(loaded) else None)
     tgt = _Places(loaded.tgt_vocab, embedding)
@@ -163,52 +160,136 @@ def _shares(loaded: LoadedModel) -> bool:
     return loaded.model.config.tie == "src-tgt-softmax"
 
 
-def _column_order(loaded: LoadedModel) -> Tensor | None:
-    """Returns the order of our columns that gives Hugging Face's positions, or None if ours are equal to them."""
-    model, D = loaded.model, loaded.model.config.d_model
-    if model.config.positions == "stored":
-        tables: list[Tensor] = [model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt")]
-        if all(torch.allclose(table, names.positions(len(table), D), atol=1e-6) for table in tables):
-            return None
-        if not all(torch.allclose(table, tensor_of(sinusoidal(len(table), D)), atol=1e-6) for table in tables):
+# Weights.
+
+
+def _tensors(loaded: LoadedModel, kind: str, src: _Places, tgt: _Places) -> dict[str, Tensor]:
+    """Returns the tensors except the positions. M2M100 has no bias of the projection."""
+    config = loaded.model.config
+    ours = _weights(loaded) if kind != names.M2M100 else _in_float32(loaded)
+    tensors: dict[str, Tensor] = {}
+    for name, parts, _ in layer_weights(config, FORMAT):
+        tensors |= zip(parts, ours[name].chunk(len(parts)), strict=True)
+    bias = ours.get("projection.bias", torch.zeros(len(loaded.tgt_vocab))).clone()
+    # Marian ties all three matrices or only the target's two; Pegasus and M2M100 tie all or none.
+    is_tie = _shares(loaded) or (config.tie == "tgt-softmax" and kind == KINDS["post"])
+    if kind == names.M2M100:
+        is_tie = is_tie and not bias.any()
+    for name, table in FORMAT.of_tables(config.tie if is_tie else "none").items():
+        tensors[table] = (src if name.startswith("src") else tgt).rows(ours[name])
+        if table == FORMAT.tables["src_embedding.weight"] and kind != KINDS["post"]:
+            tensors[FORMAT.shared] = tensors[table]  # unused, but transformers expects it
+    if kind == names.M2M100:
+        return tensors | _biased(tensors, tgt.rows(bias)) if bias.any() else tensors
+    bias[PAD_ID] = ABSENT_BIAS
+    return tensors | {FORMAT.tables["projection.bias"]: tgt.rows(bias)[None]}
+
+
+def _biased(tensors: Mapping[str, Tensor], bias_V: Tensor) -> dict[str, Tensor]:
+    """Returns a projection whose weights contain a bias, and the bias of the decoder's final norm that this needs.
+
+    The final norm is n * g + c, and the mean of n is 0. Adding a = g * (1 - mean(c / g)) to c makes the mean of
+    (n * g + c + a) / g equal to 1. It also adds a constant to each subword's logit, which is subtracted from its bias
+    b. So b / (g * D), added to a subword's row, adds b to its logit.
+    """
+    projection, norm = FORMAT.tables["projection.weight"], "model.decoder.layer_norm"
+    gain_D, last_D = tensors[f"{norm}.weight"], tensors[f"{norm}.bias"]
+    added_D = gain_D * (1 - (last_D / gain_D).mean())
+    bias_V = bias_V - tensors[projection] @ added_D
+    biased = tensors[projection] + bias_V[:, None] / (gain_D * len(gain_D))
+    return {projection: biased, f"{norm}.bias": last_D + added_D}
+
+
+def _in_float32(loaded: LoadedModel) -> dict[str, Tensor]:
+    return {name: weight.float() for name, weight in loaded.model.state_dict().items()}
+
+
+def _weights(loaded: LoadedModel) -> dict[str, Tensor]:
+    """Returns our weights with columns in the order of Marian's positions in transformers."""
+    weights, order = _in_float32(loaded), names.half_order(loaded.model.config.d_model)
+    if loaded.model.config.positions == "stored":
+        if _has_positions(loaded, names.marian_positions):
+            return weights
+        if not _has_positions(loaded, lambda length, D: tensor_of(sinusoidal(length, D))):
             raise InputError(
                 'a model with model.positions = "stored" can be exported to Hugging Face only if they are '
                 "sin(p / 10000^(2i/D)) and cos of the same from p = 0; train one with "
                 "`--set model.positions=sinusoidal`, or export it to another format."
             )
-    return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
+    for name, weight in weights.items():
+        if re.search(r"norm\.|\.out\.|\.outer\.", name):  # their rows are columns of the model
+            weights[name] = weight[order]
+        elif weight.dim() == 2:
+            weights[name] = weight[:, order]
+    return weights
 
 
-# Weights.
+def _has_positions(loaded: LoadedModel, table: Callable[[int, int], Tensor]) -> bool:
+    """Returns whether both stored position tables are `table`, except for rounding: programs compute the angles in
+    float32."""
+    stored = [loaded.model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt")]
+    return all(torch.allclose(rows, table(*rows.shape), atol=1e-4) for rows in stored)
 
 
-def _tensors(loaded: LoadedModel, src: _Places, tgt: _Places) -> dict[str, Tensor]:
-    """Returns the tensors of Marian or Pegasus except the positions, with columns in Hugging Face's order."""
-    config, ours, order = loaded.model.config, loaded.model.state_dict(), _column_order(loaded)
-    tensors = dict(_layers(loaded, order))
-    # Marian ties all three matrices or only the target's two; Pegasus ties all or none.
-    is_tie = _shares(loaded) or (config.tie == "tgt-softmax" and config.norm == "post")
-    embeddings = WEIGHTS.of_tables(config.tie if is_tie else "none")
-    for name, part in embeddings.items():
-        rows = (src if name.startswith("src") else tgt).rows(ours[name].float())
-        tensors[part] = rows if order is None else rows[:, order]
-    bias = ours.get("projection.bias")
-    bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
-    bias[PAD_ID] = ABSENT_BIAS
-    tensors[WEIGHTS.tables["projection.bias"]] = tgt.rows(bias)[None]
-    return tensors
+# M2M100 and NLLB.
 
 
-def _layers(loaded: LoadedModel, order: Tensor | None) -> Iterator[tuple[str, Tensor]]:
-    """Yields the names and tensors of the layers, with their columns in this order."""
-    ours = loaded.model.state_dict()
-    for name, parts, _ in layer_weights(loaded.model.config, WEIGHTS):
-        weight = ours[name].float()
-        if order is not None and re.search(r"norm\.|\.out\.|\.outer\.", name):  # their rows are columns of the model
-            weight = weight[order]
-        elif order is not None and weight.dim() == 2:
-            weight = weight[:, order]
-        yield from zip(parts, weight.chunk(len(parts)), strict=True)
+def _direction_of(loaded: LoadedModel) -> Direction:
+    """Returns the model's direction. Raises InputError unless its vocabulary and positions come from M2M100 or
+    NLLB."""
+    vocab, config, begin = loaded.tgt_vocab, loaded.model.config, loaded.search.begin
+    tags = [*begin, *loaded.tags.values()]
+    has_codes = loaded.src_vocab is vocab and len(tags) == 2 and set(tags) <= set(vocab.tags)
+    if has_codes and "<pad>" in vocab.pieces and config.positions == "stored" and config.norm == "pre":
+        table = partial(names.m2m100_positions, pad=vocab.pieces.index("<pad>"))
+        if _has_positions(loaded, table):
+            return names.direction_between(vocab, tags[1][2:-2], tags[0][2:-2])
+    raise InputError(
+        f"a model that stores search.begin = {toml_value(begin)} can be exported to Hugging Face only if it was "
+        "imported from M2M100 or NLLB; translate with the model itself."
+    )
+
+
+def _write_multilingual_vocabulary(
+    folder: Path, vocab: Vocabulary, pieces: Sequence[str], direction: Direction
+) -> dict[str, Any]:
+    """Writes the tokenizer's files, and returns its settings. Raises InputError for NLLB without transformers, which
+    makes tokenizer.json."""
+    codes = [tag[2:-2] for tag in vocab.tags]
+    settings: dict[str, Any] = {
+        "src_lang": direction.src, "tgt_lang": direction.tgt, "bos_token": "<s>", "eos_token": "</s>",
+        "sep_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
+    }  # fmt: skip
+    (folder / names.M2M100_SPM).write_bytes(vocab.spm)
+    if names.NLLB_CODE.fullmatch(direction.tgt):
+        settings |= {"mask_token": None, "additional_special_tokens": codes}
+        ids = {piece[2:-2] if is_language(piece) else piece: id for id, piece in enumerate(pieces)}
+        tokenizer = _nllb_tokenizer(ids, normalization_table(vocab.spm), settings)
+        tokenizer.save(str(folder / names.NLLB_TOKENIZER))
+        return {"tokenizer_class": "NllbTokenizer", **settings}
+    first = min(id for id, piece in enumerate(pieces) if is_language(piece))
+    write_json(folder / names.VOCAB, {piece: id for id, piece in enumerate(pieces[:first])})
+    return {
+        "tokenizer_class": "M2M100Tokenizer",
+        "language_codes": "m2m100" if "af" in codes else "wmt21",
+        "additional_special_tokens": [f"__{code}__" for code in codes],
+        **settings,
+    }
+
+
+def normalization_table(proto: bytes) -> bytes:
+    """Returns `normalizer_spec.precompiled_charsmap` (fields 3 and 2); empty if the model does not normalize."""
+    return bytes(in_spec(proto, 3, 2, b""))
+
+
+def _nllb_tokenizer(ids: Mapping[str, int], normalization: bytes, settings: Mapping[str, Any]) -> Any:
+    """Returns a tokenizer of the package tokenizers. `normalization` is a `normalization_table`."""
+    package = transformers()
+    base = importlib.import_module("transformers.tokenization_utils_base")
+    special = [*SPECIAL_PIECES, *settings["additional_special_tokens"]]
+    merges = base.generate_merges(ids, skip_tokens=special)
+    options = {"_spm_precompiled_charsmap": normalization} if normalization else {}
+    return package.NllbTokenizer(vocab=ids, merges=merges, **settings, **options).backend_tokenizer
 
 
 # Settings.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,6 +20,15 @@ from vtrans.text.vocabulary import EOS_ID, UNK_ID
 
 Ids = Sequence[int | None]
 """Hugging Face's id for each of our ids, or None."""
+
+
+class Direction(NamedTuple):
+    """The translation direction of a model of M2M100 or NLLB, with the language codes of transformers."""
+
+    src: str
+    tgt: str
+    forced: int
+    """The id in transformers of the first token of translations, the target language's code."""
 
 
 def transformers() -> Any:
@@ -44,15 +53,14 @@ def _explained(what: str, kind: type[VtransError] = VtransError) -> Iterator[Non
 
 
 class TransformersModel(Program):
-    """A model run by transformers. `src` and `tgt` map our ids to its ids. For a multilingual model, `direction` is the
-    source language and the forced first token; our lines then begin with our tag of the source language."""
+    """A model run by transformers. `src` and `tgt` map our ids to its ids. With a `direction`, our lines begin with our
+    tag of the source language."""
 
-    def __init__(self, folder: Path, src: Ids, tgt: Ids, direction: tuple[str, int] | None = None) -> None:
+    def __init__(self, folder: Path, src: Ids, tgt: Ids, direction: Direction | None = None) -> None:
         self._package = transformers()
         self.name = f"transformers {self._package.__version__}"
         self._folder, self._src, self._tgt = folder, src, tgt
         self._direction = direction
-        self._is_limited = False
 
     def _loaded(self, kind: str, **options: Any) -> Any:
         """Returns the object that a transformers class loads from the folder. Raises InputError if that fails."""
@@ -67,22 +75,13 @@ class TransformersModel(Program):
         # With a forced EOS, a translation that reaches its limit would count as finished.
         model.generation_config.forced_eos_token_id = None
         if self._direction:
-            model.generation_config.forced_bos_token_id = self._direction[1]
-        if self._is_limited:
-            projection = model.get_output_embeddings()
-            absent = torch.full((len(projection.weight),), -torch.inf)
-            absent[[place for place in self._tgt if place is not None]] = 0.0
-            projection.register_forward_hook(lambda module, inputs, logits: logits.add_(absent))
+            model.generation_config.forced_bos_token_id = self._direction.forced
         return model
-
-    def limit(self, src_ids: Sequence[int], tgt_ids: Sequence[int]) -> None:
-        self._src, self._tgt = [self._src[id] for id in src_ids], [self._tgt[id] for id in tgt_ids]
-        self._is_limited = True
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         ids, tokenizer = {place: id for id, place in enumerate(self._src)}, self._loaded("AutoTokenizer")
         if self._direction:
-            tokenizer.src_lang = self._direction[0]
+            tokenizer.src_lang = self._direction.src
             lines = [split_language(line)[1].lstrip() for line in lines]
         with _explained("split the sentences"):
             rows = tokenizer(list(lines))["input_ids"]

@@ -1,12 +1,15 @@
 """Reads native Marian models: an `.npz` file of weights and settings, vocabulary files and an optional `decoder.yml`.
+Runs Marian to compare an import with it.
 
 Settings and some vocabularies are YAML: one mapping to scalars or lists of scalars.
 """
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,33 +19,32 @@ import sentencepiece
 import torch
 from torch import Tensor
 
+from vtrans.apps.interop.comparison import IdPair, Imported, Outputs, Program
 from vtrans.apps.interop.foreign_files import (
     ForeignTensors,
     Settings,
     file_in,
     ordered,
     read_bytes,
-    read_object,
     wrong,
 )
-from vtrans.apps.interop.imported import Imported, Sources, weights_in
-from vtrans.apps.interop.marian.original import MarianModel
-from vtrans.apps.interop.weight_names import MARIAN, TIES
+from vtrans.apps.interop.weights import MARIAN, TIES, read_network
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.model.positions import tensor_of
-from vtrans.model.rotary import marian
 from vtrans.storage.model_file import Model
-from vtrans.system.errors import FileError, InputError
+from vtrans.system.errors import FileError, InputError, need_packages
 from vtrans.system.files import check_path
 from vtrans.text.languages import tags_among
-from vtrans.text.piece_table import pack
+from vtrans.text.piece_table import is_byte, pack
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
-from vtrans.translate.steps.split import EXTRA_LENGTH
 
 CONFIG, DECODER = "special:model.yml", "decoder.yml"
 EPSILON = 1e-6  # of layer norms; `layerNorm` in layers/generic.h
 SIDES = ("source", "target")
 LONGEST_CONFIG, LONGEST_LIST = 1 << 20, 1 << 23  # bytes of settings and of a vocabulary in YAML
+MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for downloads
+_PROGRAM = f"import sys, {MODULE}; sys.exit({MODULE}.main(sys.argv[1:]))"
+# One sentence per batch, because Marian limits a translation to a multiple of the longest source in its batch.
+_SETTINGS = ("--cpu-threads", "1", "--workspace", "512", "--quiet", "--max-length", "10000", "--mini-batch", "1")
 _NOT_MODELS = (".optimizer.npz", ".orig.npz")  # other files that Marian writes next to a model
 # The settings of version 1.12 that change the network, each with the values that vtrans supports. An older model that
 # lacks a setting behaves as with the first value.
@@ -79,8 +81,7 @@ NORMS = {"post": ("", "dan", ""), "pre": ("n", "da", "n")}
 
 # Limit for the compression ratio. Trained weights hardly compress, and zeros compress a thousandfold.
 MOST_GROWTH = 20
-Value = str | list[str]
-"""A scalar as text, "" for an empty value, or a list of them."""
+_SCALARS = (str, int, float, bool, type(None))
 
 
 def read(path: Path) -> Imported:
@@ -93,12 +94,10 @@ def read(path: Path) -> Imported:
     settings = _model_settings(tensors)
     src, tgt, text = _vocabularies(model_file.parent, settings, decoder)
     config = _model_config(settings, have_one_table(src, tgt))
-    # Marian starts a translation with an embedding of zeros. Its table has no row for it, so our BOS row is zero.
-    weights = weights_in(tensors, MARIAN, config, (src, tgt), transposed=True)
-    weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, config.d_model))
     if not settings.flag("output-omit-bias"):
-        tensors.get(MARIAN.tables["projection.bias"], 1, len(tgt.pieces))  # checks that it exists
-    tensors.refuse_others([CONFIG])
+        tensors.check(MARIAN.tables["projection.bias"], 1, len(tgt.pieces))
+    # Marian starts a translation with an embedding of zeros. Its table has no row for it, so our BOS row is zero.
+    network = read_network(tensors, MARIAN, config, (src, tgt), ignored=[CONFIG])
     notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
     # With pre-norm self-attention, Marian's decoder normalises the keys and values of the first step only
     # (`DecoderLayerSelfAttention` and `LayerAttention` in src/models/transformer.h).
@@ -112,8 +111,8 @@ def read(path: Path) -> Imported:
         notes.append(f"there is no {DECODER}, so the search settings are Marian's defaults")
     original = partial(MarianModel, model_file, src, tgt, translates=translates)
     search, tags = _search_config(decoder, tgt), tags_among(src.tags)
-    model = Model(Sources(config, weights), src, tgt, search, {"imported": "Marian"}, tags=tags)
-    return Imported(path, "a Marian model", tuple(notes), model, original)
+    model = Model(network, src, tgt, search, {"imported": "Marian"}, tags=tags)
+    return Imported("a Marian model", tuple(notes), model, original)
 
 
 def recognises(path: Path) -> bool:
@@ -130,7 +129,8 @@ def _find(path: Path) -> tuple[Path, Settings]:
     folder = path if path.is_dir() else path.parent
     names = [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]
     file = next((folder / name for name in names if (folder / name).is_file()), None)
-    decoder = _settings(read_bytes(file, LONGEST_CONFIG), str(file)) if file else Settings({}, DECODER)
+    given = read_mapping(read_bytes(file, LONGEST_CONFIG), str(file), typed=True) if file else {}
+    decoder = Settings(given, str(file or DECODER))
     if not path.is_dir():
         return path, decoder
     models = [_named_file(folder, decoder, name) for name in map(str, decoder.listed("models"))] or _models_in(folder)
@@ -158,26 +158,11 @@ def _model_settings(tensors: ForeignTensors) -> Settings:
             "model of Marian 1.0 or later."
         )
     data = tensors.read(CONFIG).numpy().tobytes().rstrip(b"\0")
-    settings = _settings(data, f"{model_file}: {CONFIG}")
+    name = f"{model_file}: {CONFIG}"
+    settings = Settings(read_mapping(data, name, typed=True), name)
     is_rnn = settings.get("transformer-decoder-autoreg") == "rnn"
     settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if is_rnn else {}))
     return settings
-
-
-def _settings(data: bytes, name: str) -> Settings:
-    """Returns the settings in YAML data, with numbers and flags parsed."""
-    return Settings({key: _typed(value) for key, value in read_mapping(data, name).items()}, name)
-
-
-def _typed(value: Value) -> Any:
-    if isinstance(value, list):
-        return [_typed(item) for item in value]
-    if value in ("true", "false"):
-        return value == "true"
-    try:
-        return int(value) if value.isascii() and value.isdecimal() and len(value) <= 20 else float(value)
-    except ValueError:
-        return value
 
 
 def _model_config(settings: Settings, joint: bool) -> ModelConfig:
@@ -199,14 +184,10 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
         "norm": norm,
         "norm_eps": EPSILON,
         "tie": tie,
-        "positions": "stored",
-        "max_positions": SearchConfig().max_source + EXTRA_LENGTH,
-        "share_positions": True,
+        "positions": "marian",
         "projection_bias": True,
         "autoregression": "ssru" if settings.get("transformer-decoder-autoreg") == "rnn" else "self-attention",
     }
-    if values["d_model"] < 4 or values["d_model"] % 2:
-        raise settings.wrong("dim-emb", "even and at least 4")
     return settings.section(ModelConfig, values)
 
 
@@ -262,15 +243,13 @@ def _vocabulary(file: Path, size: Any, side: str) -> Vocabulary:
             raise FileError(f"{file} is not a SentencePiece model.") from None
         if unk is None or eos is None:
             raise FileError(f"{file} must have an unknown and an end piece, which Marian needs.")
-    elif file.suffix in (".yml", ".yaml", ".json"):
-        is_json, name = file.suffix == ".json", str(file)
-        listed = read_object(file) if is_json else read_mapping(read_bytes(file, LONGEST_LIST), name)
-        pieces = ordered(listed, size, name)
+    elif file.suffix in (".yml", ".yaml"):
+        pieces = ordered(read_mapping(read_bytes(file, LONGEST_LIST), str(file), typed=False), size, file)
         unk, eos = (pieces.index(SPECIAL_PIECES[id]) for id in (UNK_ID, EOS_ID))
         beside = file.parent / f"{side}.spm"
         spm = read_bytes(beside) if beside.is_file() else b""
     else:
-        raise FileError(f"{file} must be a .spm, .yml or .json vocabulary; vtrans reads no factored or other ones.")
+        raise FileError(f"{file} must be a .spm or .yml vocabulary; vtrans reads no factored or other ones.")
     if size != len(pieces):
         raise FileError(f"{file} must have the {str(size)[:80]} pieces of the model's dim-vocabs, got {len(pieces):,}.")
     return Vocabulary(pack(pieces, {"unk": unk, "eos": eos}, spm), str(file))
@@ -310,31 +289,30 @@ def open_npz(path: Path) -> ForeignTensors:
     return ForeignTensors(path, {name: array.shape for name, array in arrays.items()}, arrays.pop)
 
 
-def read_mapping(data: bytes, name: str) -> dict[str, Value]:
+def read_mapping(data: bytes, name: str, *, typed: bool) -> dict[str, Any]:
     """Returns the entries of a YAML mapping in order. Errors call it `name`.
 
-    Scalars stay strings, because YAML would read the piece `no` as false. Raises FileError for anything but strings and
-    lists of strings in UTF-8, and InputError without PyYAML.
+    Unless `typed`, scalars stay strings, because YAML would read the piece `no` as false. Raises FileError for anything
+    but scalars and lists of scalars in UTF-8, and InputError without PyYAML.
     """
     try:
         import yaml
     except ImportError:
         raise InputError("PyYAML, which reads Marian's files, is not installed; run `pip install pyyaml`.") from None
-    loader = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
+    loader = getattr(yaml, f"{'C' if yaml.__with_libyaml__ else ''}{'Safe' if typed else 'Base'}Loader")
     start, end = yaml.CollectionStartEvent, yaml.CollectionEndEvent
     try:
         text = data.decode("utf-8-sig")
-        events = yaml.parse(text, Loader=loader)
         depth = 0
-        for event in events:
+        for event in yaml.parse(text, Loader=loader):
             depth += isinstance(event, start) - isinstance(event, end)
             if depth > 2:  # deep nesting would crash the C parser
                 raise ValueError("it is nested too deeply")
             if getattr(event, "anchor", None) or getattr(event, "tag", None):
                 raise ValueError("it has a tag or an anchor")
-        entries: dict[str, Value] = yaml.load(text, Loader=loader) or {}
+        entries: dict[str, Any] = yaml.load(text, Loader=loader) or {}
         values = [item for value in entries.values() for item in (value if isinstance(value, list) else [value])]
-        if not all(isinstance(value, str) for value in values):
+        if not all(isinstance(value, _SCALARS) for value in values):
             raise ValueError("a value is something else")
     except (yaml.YAMLError, ValueError, OverflowError, AttributeError) as error:
         problem = " ".join(str(error).split()).replace('in "<unicode string>", ', "")
@@ -342,3 +320,63 @@ def read_mapping(data: bytes, name: str) -> dict[str, Value]:
             f"{name} must be a mapping of texts, numbers and lists of them, as Marian writes it; {problem[:200]}."
         ) from None
     return entries
+
+
+# The original.
+
+
+class MarianModel(Program):
+    """Marian running an `.npz` model. If not `translates`, it only scores. Raises InputError without pymarian.
+
+    Marian exits on an error, so it runs in a separate process. Its vocabularies here are text files with one word per
+    id, so that it neither splits nor joins text.
+    """
+
+    name = "Marian"
+
+    def __init__(self, model: Path, src: Vocabulary, tgt: Vocabulary, *, translates: bool) -> None:
+        need_packages("pymarian is not installed", "marian", MODULE)
+        self.path, self.translates = model.absolute(), translates
+        self._words = {"src": _words(src), "tgt": _words(tgt)}
+
+    def logprobs(self, pairs: Sequence[IdPair]) -> list[list[float]]:
+        texts = {"src": [source for source, _ in pairs], "tgt": [target for _, target in pairs]}
+        lines = self._run(["score", "--model", str(self.path), "--word-scores", "--train-sets", "src", "tgt"], texts)
+        return [[float(score) for score in line.rpartition("WordScores=")[2].split()] for line in lines]
+
+    def translate(self, ours: Outputs) -> list[list[int]] | None:
+        search = ours.search
+        if not self.translates:
+            return None
+        command = ["decode", "--models", str(self.path), "--quiet-translation", "--input", "src"]
+        command += ["--beam-size", str(search.beam), "--normalize", str(search.alpha)]
+        command += ["--max-length-factor", str(search.max_ratio)]
+        if SPECIAL_PIECES[UNK_ID] not in search.suppress:
+            command += ["--allow-unk", "--allow-special"]
+        ids = {word: id for id, word in self._words["tgt"].items()}
+        return [[ids[word] for word in line.split()] for line in self._run(command, {"src": ours.sources})]
+
+    def _run(self, command: Sequence[str], texts: Mapping[str, Sequence[Sequence[int]]]) -> list[str]:
+        """Runs a command on files with the sentences `texts`, which end in EOS, and returns its output lines."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for side, words in self._words.items():
+                _write(folder / f"{side}.txt", words.values())
+                _write(folder / side, (" ".join(words[id] for id in ids[:-1]) for ids in texts.get(side, ())))
+            options = ["--vocabs", "src.txt", "tgt.txt", "--output", "out", *_SETTINGS]
+            program = [sys.executable, "-c", _PROGRAM, *command, *options]
+            return self.run(program, len(texts["src"]), folder, out=folder / "out")
+
+
+def _words(vocab: Vocabulary) -> dict[int, str]:
+    """Returns a word for each of our ids that Marian's vocabulary contains, in the order of Marian's ids."""
+    special = {UNK_ID: SPECIAL_PIECES[UNK_ID], EOS_ID: SPECIAL_PIECES[EOS_ID]}
+    words = {}
+    for place, id in sorted((place, id) for id, place in enumerate(vocab.order) if place is not None):
+        piece = vocab.piece(id)
+        words[id] = special.get(id, piece if is_byte(piece) else f"w{place}")
+    return words
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())

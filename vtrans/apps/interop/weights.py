@@ -1,4 +1,5 @@
-"""The names of our weights in other programs: one table per format.
+"""The weights of other programs: our names for them, one table per format, the order of rows, and a network made of
+them.
 
 If another program splits a weight, such as the query, key and value projections, ours is the concatenation of the
 parts.
@@ -6,13 +7,29 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
-from vtrans.config import ModelConfig
-from vtrans.storage import layout
+import torch
+from torch import Tensor
 
+from vtrans.apps.interop.foreign_files import ForeignTensors
+from vtrans.config import ModelConfig
+from vtrans.model.checkpoint import Unfilled, weights_of
+from vtrans.model.network import Transformer
+from vtrans.storage import layout
+from vtrans.storage.model_file import check_finite
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.process_memory import release_memory
+from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
+
+_LARGE = 1 << 28  # bytes
+Read = Callable[[], Tensor]
 STACKS = ("encoder", "decoder")
+ABSENT_BIAS = -1e4
+"""Projection bias of a subword that the other program lacks. Its probability is exactly 0."""
 # Keys: is the target embedding tied to the source embedding, and is it tied to the projection?
 TIES = {(True, True): "src-tgt-softmax", (False, True): "tgt-softmax", (True, False): "src-tgt", (False, False): "none"}
 
@@ -32,6 +49,8 @@ class Format(NamedTuple):
     """The names of the embeddings, projection and positions that the format stores."""
     shared: str = ""
     """The name of the embedding shared by source and target."""
+    transposed: bool = False
+    """Are matrices [in, out] and vectors [1, n]?"""
 
     def of_tables(self, tie: str) -> dict[str, str]:
         """Returns the names of the embeddings and the projection by ours. Tied matrices appear once."""
@@ -105,7 +124,7 @@ MARIAN = Format("{stack}_l{number}_", "{stack}_", {
     "tgt_embedding.weight": "decoder_Wemb",
     "projection.weight": "decoder_ff_logit_out_Wt",
     "projection.bias": "decoder_ff_logit_out_b",
-}, "Wemb")  # fmt: skip
+}, "Wemb", transposed=True)  # fmt: skip
 
 
 Weight = tuple[str, tuple[str, ...], layout.Shape]
@@ -134,3 +153,111 @@ def layer_weights(config: ModelConfig, names: Format) -> Iterator[Weight]:
         for kind in ("weight", "bias") if pre else ():
             beginning = names.stack.format(stack=stack)
             yield weight(beginning, "final_norm", kind, f"{stack}.final_norm.{kind}", (config.d_model,))
+
+
+def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: int | None = None, *, absent: float = 0.0) -> Tensor:
+    """Returns another program's embedding [V, D] or bias [V] in the order of our ids.
+
+    `start` is the row that starts a translation there if the table has no BOS row. Other missing rows are filled with
+    `absent`.
+    """
+    rows = weight_VD.index_select(0, torch.tensor([place or 0 for place in vocab.order]))
+    for id, place in enumerate(vocab.order):
+        if place is None:
+            rows[id] = absent if start is None or id != BOS_ID else weight_VD[start]
+    return rows
+
+
+def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Tensor:
+    """Returns our rows in the order of another program's table of `count` rows. `order` maps our ids to its rows."""
+    ids = {place: id for id, place in enumerate(order)}
+    return weight_VD.index_select(0, torch.tensor([ids[place] for place in range(count)]))
+
+
+# The network of an import.
+
+
+def read_network(
+    tensors: ForeignTensors,
+    names: Format,
+    config: ModelConfig,
+    vocabs: tuple[Vocabulary, Vocabulary],
+    positions: Mapping[str, Read] = MappingProxyType({}),
+    *,
+    start: int | None = None,
+    ignored: Collection[str] = (),
+) -> Transformer:
+    """Returns the network with the weights in `tensors`.
+
+    `positions` gives the position tables by our names. `start` is the embedding row that starts a translation if the
+    program has no BOS row. All names and shapes are checked before the memory for the weights is allocated; then memory
+    holds the network and one further weight. Raises FileError for a missing or unknown tensor, except those of the
+    format's tables and the `ignored` ones, for another shape, a value that is not finite, or an architecture that
+    vtrans cannot express.
+    """
+    reads = {**positions, **_layers(tensors, names, config), **_tables(tensors, names, config, vocabs, start)}
+    tensors.refuse_others({*names.tables.values(), names.shared, *ignored})
+    sizes = [len(vocab) for vocab in vocabs]
+    try:
+        with Unfilled():
+            network = Transformer(config, *sizes, joint=have_one_table(*vocabs), pad_id=PAD_ID)
+    except InputError as error:
+        raise FileError(f"{tensors.path} describes a model that vtrans cannot express: {error}") from None
+    for name, weight in weights_of(network).items():
+        value = reads[name]()
+        check_finite(tensors.path, name, value.numpy())
+        assert value.shape == weight.shape, name  # copy_ would repeat a smaller value
+        weight.data.copy_(value)
+        del value
+        if weight.nbytes > _LARGE:
+            release_memory()
+    return network.eval()
+
+
+def _layers(tensors: ForeignTensors, names: Format, config: ModelConfig) -> dict[str, Read]:
+    """Returns a function for each weight of the layers that reads it, after checking its parts."""
+
+    def joined(parts: tuple[str, ...], rank: int) -> Tensor:
+        read = [tensors.weight(name) for name in parts]
+        weight = torch.cat([part.T for part in read] if names.transposed else read)
+        return weight.flatten() if rank == 1 else weight
+
+    reads: dict[str, Read] = {}
+    for ours, parts, shape in layer_weights(config, names):
+        stored = ((1, *shape) if len(shape) == 1 else shape[::-1]) if names.transposed else shape
+        for name in parts:
+            tensors.check(name, *stored)
+        reads[ours] = partial(joined, parts, len(shape))
+    return reads
+
+
+def _tables(
+    tensors: ForeignTensors,
+    names: Format,
+    config: ModelConfig,
+    vocabs: tuple[Vocabulary, Vocabulary],
+    start: int | None,
+) -> dict[str, Read]:
+    """Returns a function for each embedding, the projection and its bias that reads it in the order of our ids."""
+
+    def embedding(table: str, vocab: Vocabulary, start: int | None) -> Tensor:
+        return rows_of(vocab, tensors.weight(table), start)
+
+    reads: dict[str, Read] = {}
+    for ours, table in names.of_tables(config.tie).items():
+        is_tgt = not ours.startswith("src")
+        vocab = vocabs[is_tgt]
+        tensors.check(table, len(vocab.pieces), config.d_model)
+        begins = is_tgt or config.tie.startswith("src-tgt")
+        reads[ours] = partial(embedding, table, vocab, start if begins else None)
+    if config.projection_bias:
+        name, size = names.tables["projection.bias"], len(vocabs[1].pieces)
+        if name in tensors:  # [V] or [1, V]
+            tensors.check(name, *[1] * (len(tensors.shapes[name]) - 1), size)
+
+        def bias() -> Tensor:
+            stored = tensors.weight(name).flatten() if name in tensors else torch.zeros(size)
+            return rows_of(vocabs[1], stored, absent=ABSENT_BIAS)
+
+        reads["projection.bias"] = bias
+    return reads
