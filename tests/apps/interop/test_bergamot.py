@@ -142,7 +142,7 @@ def test_an_alpha_is_the_best_of_all_clips() -> None:
 
 def test_a_shortlist_has_the_lists_of_the_model(tmp_path: Path) -> None:
     shortlist = Shortlist(np.array([[5, 6], [6, 7], [3, 3], [3, 3]], np.int32), np.array([4, 5], np.int32))
-    engine.write_shortlist(tmp_path / "lex.bin", shortlist, range(8), range(4))
+    engine.write_shortlist(tmp_path / "lex.bin", shortlist)
     data = (tmp_path / "lex.bin").read_bytes()
     magic, total, first, longest, rows, count = struct.unpack_from("<6Q", data)
     assert (magic, total) == (0xF11A48D5013417F5, engine.checksum(data[16:]))

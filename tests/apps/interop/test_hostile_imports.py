@@ -186,7 +186,6 @@ HUGGING_FACE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another activation": (changed_config(activation_function="tanh"), "activation_function"),
     "unequal stacks": (changed_config(decoder_ffn_dim=48), "decoder_ffn_dim"),
-    "two depths of the encoder": (changed_config(num_hidden_layers=6), "num_hidden_layers"),
     "heads that do not divide": (changed_config(encoder_attention_heads=3, decoder_attention_heads=3), "heads"),
     "a huge size": (changed_config(d_model=1 << 40), "d_model"),
     "a start beyond the vocabulary": (changed_config(decoder_start_token_id=10**6), "decoder_start_token_id"),

@@ -15,6 +15,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
@@ -236,13 +238,14 @@ def _reach(loaded: LoadedModel) -> int:
     return min(loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH, LONGEST)
 
 
-def outputs(loaded: LoadedModel, lines: Sequence[str], program: Program) -> Outputs:
-    """Translates and scores the lines that `encoded` returns, on the CPU in float32, with a program's search.
+def outputs(loaded: LoadedModel, lines: Sequence[str] | None, program: Program) -> Outputs:
+    """Translates and scores the lines that `encoded` returns, on the CPU in float32, with a program's search. By
+    default, the lines are `real_sentences`.
 
     If the tolerance lets translations differ, also scores a pair that reaches the end of the position table.
     """
     search = replace(program.search or loaded.search, max_source=loaded.search.max_source)
-    given = encoded(replace(loaded, search=search), lines)
+    given = encoded(replace(loaded, search=search), real_sentences(loaded) if lines is None else lines)
     translations = translated(loaded, given)
     targets = [[*tokens, EOS_ID] for tokens in translations]
     pairs: list[IdPair] = list(zip(given.sources, targets, strict=True))
@@ -281,13 +284,11 @@ def compare(ours: Outputs, program: Program, tgt: Vocabulary, score: Score | Non
     if rows := program.encode(ours.lines):  # before the weights are in memory, because a tokenizer may be large
         split = [line for line, ids, row in zip(ours.lines, ours.sources, rows, strict=True) if ids != row]
     theirs, found = program.logprobs(ours.pairs), None
-    rows_of_both = zip(ours.logprobs, theirs, strict=True) if theirs else ()
-    gaps = [abs(a - b) for both in rows_of_both for a, b in zip(*both, strict=True)]
-    largest = max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap, default=0.0)
-    mean = math.fsum(gaps) / max(1, len(gaps))
+    gaps = np.abs(np.concatenate(ours.logprobs) - np.concatenate(theirs)) if theirs else np.zeros(0)
+    largest, mean = (float(gaps.max()), float(gaps.mean())) if gaps.size else (0.0, 0.0)
     if (translations := program.translate(ours)) is not None:
         found = differences(score or program.logprobs, ours, translations, tgt.decode)
-    return Comparison(program.name, len(ours.lines), split, len(gaps), largest, mean, program.tolerance, found)
+    return Comparison(program.name, len(ours.lines), split, gaps.size, largest, mean, program.tolerance, found)
 
 
 def differences(

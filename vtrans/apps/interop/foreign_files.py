@@ -7,8 +7,7 @@ the value.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,11 +43,10 @@ def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
     """Returns the content of a file. Raises FileError if it cannot be read or has more than `limit` bytes."""
     try:
         with path.open("rb") as file:
-            fits = os.fstat(file.fileno()).st_size <= limit
-            data = file.read(limit + 1) if fits else b""
+            data = file.read(limit + 1)
     except (OSError, ValueError) as error:
         raise FileError(f"{path} cannot be read: {reason(error)}.") from None
-    if not fits or len(data) > limit:
+    if len(data) > limit:
         raise FileError(f"{path} must have at most {limit:,} bytes.")
     return data
 
@@ -180,14 +178,18 @@ class ForeignTensors:
         return tensor.float()
 
 
-def open_safetensors(path: Path) -> ForeignTensors:
-    """Returns the tensors of a safetensors file. Each read maps the file again, so that its pages are freed with the
-    tensor. Copy a tensor to keep it, because the file backs its memory."""
-    file = TensorFile(path, mapped(path, "pt"))
-    shapes = {name: file.facts(name)[1] for name in file.keys()}  # noqa: SIM118 - not a mapping
+def open_safetensors(path: Path, files: Iterable[Path]) -> ForeignTensors:
+    """Returns the tensors of safetensors files; errors name `path`. Each read maps a file again, so that its pages are
+    freed with the tensor. Copy a tensor to keep it, because the file backs its memory."""
+    shapes: dict[str, Sequence[int]] = {}
+    places: dict[str, Path] = {}
+    for each in files:
+        file = TensorFile(each, mapped(each, "pt"))
+        for name in file.keys():  # noqa: SIM118 - not a mapping
+            shapes[name], places[name] = file.facts(name)[1], each
 
     def read(name: str) -> Tensor:
-        tensor: Tensor = TensorFile(path, mapped(path, "pt")).get_tensor(name)
+        tensor: Tensor = TensorFile(places[name], mapped(places[name], "pt")).get_tensor(name)
         return tensor
 
     return ForeignTensors(path, shapes, read)

@@ -17,7 +17,7 @@ import vtrans.apps.interop.huggingface.exporter as huggingface_exporter
 import vtrans.apps.interop.huggingface.importer as huggingface_importer
 import vtrans.apps.interop.marian.importer as marian_importer
 from vtrans.apps.interop.capabilities import BERGAMOT, PROGRAMS
-from vtrans.apps.interop.comparison import Comparison, Imported, Program, compare, outputs, real_sentences, scorer
+from vtrans.apps.interop.comparison import Comparison, Imported, Program, compare, outputs, scorer
 from vtrans.apps.interop.trimming import Keep, trimmed
 from vtrans.model.checkpoint import LoadedModel, load_model, save_model
 from vtrans.model.network import count_parameters
@@ -108,7 +108,7 @@ def import_model(
             save_model(temporary, written)
         if program:
             vocab = loaded.tgt_vocab
-            ours = outputs(loaded, real_sentences(loaded) if samples is None else samples, program)
+            ours = outputs(loaded, samples, program)
             del imported, loaded, written
             release_memory()
             comparison = _unless_refused(lambda: compare(ours, program, vocab), "original", console)
@@ -162,7 +162,7 @@ def export_model(
         with named_os_errors(out):
             expressed, load = WRITERS[to](loaded, folder, console, **options)
         if program := _unless_refused(load, "model", console):
-            ours = outputs(expressed, real_sentences(loaded) if samples is None else samples, program)
+            ours = outputs(expressed, samples, program)
             comparison = compare(ours, program, expressed.tgt_vocab, scorer(expressed))
             comparison.refuse(out, ADVICE.get(to, ""))
     console.info(f"wrote {out}")

@@ -22,7 +22,7 @@ from vtrans.model.network import Transformer
 from vtrans.storage import layout
 from vtrans.storage.model_file import check_finite
 from vtrans.system.errors import FileError, InputError
-from vtrans.system.process_memory import release_memory
+from vtrans.system.process import release_memory
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 
 _LARGE = 1 << 28  # bytes

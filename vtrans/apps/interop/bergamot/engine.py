@@ -76,23 +76,29 @@ Tensors = Mapping[str, Tensor | Matrix]
 """Tensors by name: float32, or int8 for Marian's settings."""
 
 
-def names_of(loaded: LoadedModel) -> dict[str, list[str]]:
-    """Returns Firefox's file names for the settings `models`, `vocabs` and `shortlist`, such as
-    `model.ende.intgemm.alphas.bin`. They omit the languages unless there is one pair. A joint vocabulary is listed
-    twice."""
+class Names(NamedTuple):
+    """The names of a model's files, as in Firefox, such as `model.ende.intgemm.alphas.bin`."""
+
+    model: str
+    vocabs: tuple[str, str]
+    """The same name twice for a joint vocabulary."""
+    shortlist: str | None
+
+
+def names_of(loaded: LoadedModel) -> Names:
+    """Returns the names, which omit the languages unless there is one pair."""
     pair = f".{''.join(loaded.languages[0])}" if len(loaded.languages) == 1 else ""
-    sides = ("", "") if loaded.src_vocab is loaded.tgt_vocab else ("src", "trg")
-    names = {"models": [f"model{pair}.intgemm.alphas.bin"], "vocabs": [f"{side}vocab{pair}.spm" for side in sides]}
-    return names | ({"shortlist": [f"lex{pair}.s2t.bin"]} if loaded.shortlist else {})
+    src, tgt = ("", "") if loaded.src_vocab is loaded.tgt_vocab else ("src", "trg")
+    shortlist = f"lex{pair}.s2t.bin" if loaded.shortlist else None
+    return Names(f"model{pair}.intgemm.alphas.bin", (f"{src}vocab{pair}.spm", f"{tgt}vocab{pair}.spm"), shortlist)
 
 
-def write_settings(folder: Path, names: Mapping[str, Sequence[str]]) -> None:
+def write_settings(folder: Path, names: Names) -> None:
     """Writes the settings. Lists have one item per line, the only form that the engine's worker reads."""
-    lines = ["relative-paths: true"]
-    for key, items in names.items():
-        lines += [f"{key}:", *(f"  - {item}" for item in items)]
-        if key == "shortlist":
-            lines.append("  - false")  # do not check the shortlist
+    vocabs = [f"  - {name}" for name in names.vocabs]
+    lines = ["relative-paths: true", "models:", f"  - {names.model}", "vocabs:", *vocabs]
+    if names.shortlist:
+        lines += ["shortlist:", f"  - {names.shortlist}", "  - false"]  # do not check the shortlist
     lines += [f"{key}: {value}" for key, value in FIREFOX.items()]
     (folder / SETTINGS).write_bytes(("\n".join(lines) + "\n").encode())
 
@@ -118,21 +124,17 @@ def write_model(path: Path, tensors: Tensors) -> None:
     path.write_bytes(b"".join((start, _numbers(gap), bytes(gap), *data)))
 
 
-def write_shortlist(path: Path, shortlist: Shortlist, tgt: Sequence[int | None], src: Sequence[int | None]) -> None:
-    """Writes a lexical shortlist. `tgt` and `src` map our ids to the rows of the written vocabularies.
+def write_shortlist(path: Path, shortlist: Shortlist) -> None:
+    """Writes a lexical shortlist.
 
     Bergamot lists the vocabulary's first rows for each sentence, but here these are not the frequent subwords. So the
     frequent subwords are translations of EOS, which ends each source.
     """
-    always = {tgt[id] for id in (*shortlist.frequent.tolist(), EOS_ID)}
-    lists: dict[int, list[int]] = {}
-    for id, place in enumerate(src):
-        if place is not None:
-            listed = always if id == EOS_ID else {tgt[other] for other in shortlist.translations[id].tolist()} - always
-            lists[place] = sorted(row for row in listed if row is not None)
-    rows = [lists[place] for place in range(len(lists))]
+    always = {*shortlist.frequent.tolist(), EOS_ID}
+    rows = [sorted(set(ids) - always) for ids in shortlist.translations.tolist()]
+    rows[EOS_ID] = sorted(always)
     offsets = np.cumsum([0, *map(len, rows)], dtype="<u8")
-    flat = np.array([place for row in rows for place in row], dtype="<u4")
+    flat = np.array([id for row in rows for id in row], dtype="<u4")
     body = _numbers(0, max(map(len, rows)), len(offsets), len(flat)) + offsets.tobytes() + flat.tobytes()
     path.write_bytes(_numbers(SHORTLIST_MAGIC, checksum(body)) + body)
 
@@ -168,9 +170,7 @@ class Bergamot(Program):
 
     tolerance = Tolerance(token=math.inf, mean=math.inf, lost=0.02)
 
-    def __init__(
-        self, folder: Path, names: Mapping[str, Sequence[str]], engine: Path | None, vocab: Vocabulary
-    ) -> None:
+    def __init__(self, folder: Path, names: Names, engine: Path | None, vocab: Vocabulary) -> None:
         """`vocab` is the target vocabulary. Raises InputError without the npm package or Node."""
         self.path, self.names, self.package, self.vocab = folder, names, package(engine), vocab
         if shutil.which("node") is None:
@@ -188,7 +188,7 @@ class Bergamot(Program):
             for file in WORKER:  # without package.json, which would make Node treat the scripts as modules
                 shutil.copy(self.package / file, name)
             worker, settings = Path(name) / Path(WORKER[0]).name, json.dumps(FIREFOX | {"ssplit-mode": "sentence"})
-            files = [*self.names["models"], *self.names.get("shortlist", [""]), *dict.fromkeys(self.names["vocabs"])]
+            files = [self.names.model, self.names.shortlist, *dict.fromkeys(self.names.vocabs)]
             paths = [str(self.path.absolute() / file) if file else "" for file in files]
             command = ["node", str(_PROGRAM), str(worker), settings, *paths]
             texts = self.run(command, len(lines), Path(name), json.dumps(list(lines)))

@@ -27,14 +27,14 @@ from vtrans.apps.interop.bergamot import engine as files
 from vtrans.apps.interop.bergamot.engine import Bergamot, Matrix, Tensors
 from vtrans.apps.interop.capabilities import BERGAMOT, check_model, nearest_search
 from vtrans.apps.interop.comparison import encoded, real_sentences, translated
-from vtrans.apps.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, NORMS, OPERATIONS, SIZES, spm_table
-from vtrans.apps.interop.weights import ABSENT_BIAS, MARIAN, layer_weights, rows_of, rows_there
+from vtrans.apps.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, NORMS, OPERATIONS, SIZES
+from vtrans.apps.interop.weights import ABSENT_BIAS, MARIAN, layer_weights
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.model.products import Linear
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.text.languages import language_name
-from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
+from vtrans.text.vocabulary import BOS_ID, PAD_ID
 
 ALPHA = "_QuantMultA"  # suffix of a matrix's name
 # The engine finds an alpha by the name of its matrix, which is "none" for a shortlisted projection in some versions.
@@ -74,12 +74,11 @@ def write(
     alphas = tuned_alphas(loaded, samples)
     tensors, weights = quantized(loaded, alphas)
     names = files.names_of(loaded)
-    files.write_model(folder / names["models"][0], tensors)
-    for name, vocab in zip(names["vocabs"], (loaded.src_vocab, loaded.tgt_vocab), strict=True):
+    files.write_model(folder / names.model, tensors)
+    for name, vocab in zip(names.vocabs, (loaded.src_vocab, loaded.tgt_vocab), strict=True):
         (folder / name).write_bytes(vocab.spm)
-    if shortlist := loaded.shortlist:
-        (name,) = names["shortlist"]
-        files.write_shortlist(folder / name, shortlist, loaded.tgt_vocab.order, loaded.src_vocab.order)
+    if loaded.shortlist and names.shortlist:
+        files.write_shortlist(folder / names.shortlist, loaded.shortlist)
     else:
         console.warn("the model has no shortlist, with which Bergamot is several times as fast; run `vtrans shortlist`")
     files.write_settings(folder, names)
@@ -94,18 +93,11 @@ def _check(loaded: LoadedModel) -> None:
             "the model's embedding of <s> must be zero, as in Bergamot; train one with "
             '`--set model.positions="marian"`.'
         )
-    if loaded.tags or not all(map(_is_spm, (loaded.src_vocab, loaded.tgt_vocab))):
+    if loaded.tags or loaded.src_vocab.table or loaded.tgt_vocab.table:
         raise InputError(
-            "a model with tags of target languages, or with a vocabulary that is not a SentencePiece model, cannot be "
-            "exported to Bergamot; translate with the model itself."
+            "a model with tags of target languages, or with the vocabulary of another program, cannot be exported to "
+            "Bergamot; translate with the model itself."
         )
-
-
-def _is_spm(vocab: Vocabulary) -> bool:
-    """Returns whether the SentencePiece model alone gives the ids of the vocabulary."""
-    if vocab.table is None:
-        return True
-    return bool(vocab.spm) and spm_table(vocab.spm) == (vocab.table.pieces, vocab.table.special)
 
 
 def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors, dict[str, Tensor]]:
@@ -125,24 +117,18 @@ def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors
             tensors |= matrices | {key + ALPHA: alpha for key in matrices}
     names = MARIAN.of_tables(config.tie)
     for name, table in names.items():
-        vocab = loaded.src_vocab if name.startswith("src") else loaded.tgt_vocab
-        tensors[table] = embedding = _embedding(_rows(vocab, ours[name].float()))
-        weights[name] = rows_of(vocab, embedding.values)
-    bias = ours["projection.bias"].float().clone() if config.projection_bias else torch.zeros(len(loaded.tgt_vocab))
+        tensors[table] = embedding = _embedding(ours[name].float())
+        weights[name] = embedding.values[: len(ours[name])]
+    settings, rows = settings_of(loaded), len(loaded.tgt_vocab)
+    bias = torch.full((settings["dim-vocabs"][1],), ABSENT_BIAS)
+    bias[:rows] = ours.get("projection.bias", torch.zeros(rows))
     bias[PAD_ID] = ABSENT_BIAS
-    written, settings = _rows(loaded.tgt_vocab, bias)[None], settings_of(loaded)
-    unused = (0, settings["dim-vocabs"][1] - written.shape[1])
-    tensors[MARIAN.tables["projection.bias"]] = F.pad(written, unused, value=ABSENT_BIAS)
+    tensors[MARIAN.tables["projection.bias"]] = bias[None]
     for table in (list(names.values())[-1], _SHORTLISTED):
         tensors[table + ALPHA] = torch.tensor([alphas[PROJECTION]])
     # JSON is YAML.
     text = torch.frombuffer(bytearray(json.dumps(settings).encode() + b"\0"), dtype=torch.int8)
     return {name: tensors[name] for name in sorted(tensors)} | {CONFIG: text}, weights
-
-
-def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
-    """Returns our rows in the order of the exported vocabulary."""
-    return rows_there(weight, vocab.order, len(vocab.pieces))
 
 
 def _embedding(weight: Tensor) -> Matrix:
@@ -167,7 +153,7 @@ def settings_of(loaded: LoadedModel) -> dict[str, Any]:
         **{key: allowed[0] for key, allowed in (EXPECTED | (EXPECTED_OF_RNN if ssru else {})).items()},
         **{theirs: getattr(config, ours) for ours, theirs in SIZES.items()},
         **dict(zip(OPERATIONS, NORMS["post"], strict=True)),
-        "dim-vocabs": [_padded(len(vocab.pieces)) for vocab in (loaded.src_vocab, loaded.tgt_vocab)],
+        "dim-vocabs": [_padded(len(vocab)) for vocab in (loaded.src_vocab, loaded.tgt_vocab)],
         "factors-combine": "sum",
         "lemma-dependency": "",
         "output-omit-bias": False,
@@ -277,9 +263,9 @@ def write_page(
     for file in (*(engine / name for name in files.WORKER), engine / "package.json", *engine.glob("LICEN[CS]E*")):
         shutil.copy(file, folder / "worker")
     listed = {
-        "model": names["models"][0],
-        "shortlist": names.get("shortlist", [None])[0],
-        "vocabs": list(dict.fromkeys(names["vocabs"])),
+        "model": names.model,
+        "shortlist": names.shortlist,
+        "vocabs": list(dict.fromkeys(names.vocabs)),
         "settings": files.FIREFOX,
     }
     pairs = [f"{language_name(src)} to {language_name(tgt)}" for src, tgt in loaded.languages]

@@ -72,7 +72,7 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     if direction:
         kind, length = names.M2M100, config.max_positions
         vocab = loaded.tgt_vocab
-        src = tgt = _Places(vocab, loaded.model.tgt_embedding.weight, names.unused(len(vocab.pieces)))
+        src = tgt = _Places(vocab, loaded.model.tgt_embedding.weight)
         forced: dict[str, Any] = {"forced_bos_token_id": direction.forced, "bos_token_id": src.pieces.index("<s>")}
         tokenizer = _write_multilingual_vocabulary(folder, vocab, src.pieces, direction)
     else:
@@ -101,33 +101,28 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
 class _Places:
     """The ids of a vocabulary in Hugging Face. A vocabulary with a table keeps the table's ids.
 
-    A missing start is replaced by a piece with the same embedding, such as `</s>`, or else by a new last piece, `<pad>`
-    as in OPUS-MT's conversions. Padding is `<pad>` or else the start.
+    A missing start is replaced by a piece with the same embedding, such as `</s>`, or else by a new last piece. Padding
+    is `<pad>` or else the start.
     """
 
-    def __init__(self, vocab: Vocabulary, weight_VD: Tensor | None, new: str = "<pad>") -> None:
-        """`weight_VD` is the decoder's embedding, or None for a vocabulary of the encoder alone, which has no start.
-        `new` is the name of a new start piece."""
+    def __init__(self, vocab: Vocabulary, weight_VD: Tensor | None) -> None:
+        """`weight_VD` is the decoder's embedding, or None for a vocabulary of the encoder alone, which has no start."""
         self.pieces, self.of_ours = list(vocab.pieces), vocab.order
         self.eos, self.unk = self._at(EOS_ID), self._at(UNK_ID)
         pad = self.pieces.index("<pad>") if "<pad>" in self.pieces else None
         start = self.of_ours[BOS_ID]
         if start is None and weight_VD is not None:
-            start = self._new_start(weight_VD, new)
+            start = self._new_start(weight_VD)
         self.start = self.eos if start is None else start
         self.pad = self.start if pad is None else pad
 
-    def _new_start(self, weight_VD: Tensor, new: str) -> int:
+    def _new_start(self, weight_VD: Tensor) -> int:
         for id in (weight_VD == weight_VD[BOS_ID]).all(1).nonzero().flatten().tolist():
             place = self.of_ours[int(id)]
             if place is not None:
                 return place
-        if new in self.pieces:
-            raise InputError(
-                f"the vocabulary has {new} as an ordinary piece, so the start of a translation can get no piece."
-            )
-        self.pieces.append(new)
-        place = len(self.pieces) - 1
+        place = len(self.pieces)
+        self.pieces.append(names.unused(place))
         self.of_ours = [place if id == BOS_ID else other for id, other in enumerate(self.of_ours)]
         return place
 
@@ -166,11 +161,13 @@ def _shares(loaded: LoadedModel) -> bool:
 def _tensors(loaded: LoadedModel, kind: str, src: _Places, tgt: _Places) -> dict[str, Tensor]:
     """Returns the tensors except the positions. M2M100 has no bias of the projection."""
     config = loaded.model.config
-    ours = _weights(loaded) if kind != names.M2M100 else _in_float32(loaded)
+    ours = _weights(loaded, kind)
     tensors: dict[str, Tensor] = {}
     for name, parts, _ in layer_weights(config, FORMAT):
         tensors |= zip(parts, ours[name].chunk(len(parts)), strict=True)
     bias = ours.get("projection.bias", torch.zeros(len(loaded.tgt_vocab))).clone()
+    bias[PAD_ID] = ABSENT_BIAS
+    bias = tgt.rows(bias)
     # Marian ties all three matrices or only the target's two; Pegasus and M2M100 tie all or none.
     is_tie = _shares(loaded) or (config.tie == "tgt-softmax" and kind == KINDS["post"])
     if kind == names.M2M100:
@@ -180,9 +177,8 @@ def _tensors(loaded: LoadedModel, kind: str, src: _Places, tgt: _Places) -> dict
         if table == FORMAT.tables["src_embedding.weight"] and kind != KINDS["post"]:
             tensors[FORMAT.shared] = tensors[table]  # unused, but transformers expects it
     if kind == names.M2M100:
-        return tensors | _biased(tensors, tgt.rows(bias)) if bias.any() else tensors
-    bias[PAD_ID] = ABSENT_BIAS
-    return tensors | {FORMAT.tables["projection.bias"]: tgt.rows(bias)[None]}
+        return tensors | _biased(tensors, bias) if bias.any() else tensors
+    return tensors | {FORMAT.tables["projection.bias"]: bias[None]}
 
 
 def _biased(tensors: Mapping[str, Tensor], bias_V: Tensor) -> dict[str, Tensor]:
@@ -200,22 +196,18 @@ def _biased(tensors: Mapping[str, Tensor], bias_V: Tensor) -> dict[str, Tensor]:
     return {projection: biased, f"{norm}.bias": last_D + added_D}
 
 
-def _in_float32(loaded: LoadedModel) -> dict[str, Tensor]:
-    return {name: weight.float() for name, weight in loaded.model.state_dict().items()}
-
-
-def _weights(loaded: LoadedModel) -> dict[str, Tensor]:
-    """Returns our weights with columns in the order of Marian's positions in transformers."""
-    weights, order = _in_float32(loaded), names.half_order(loaded.model.config.d_model)
-    if loaded.model.config.positions == "stored":
-        if _has_positions(loaded, names.marian_positions):
-            return weights
-        if not _has_positions(loaded, lambda length, D: tensor_of(sinusoidal(length, D))):
-            raise InputError(
-                'a model with model.positions = "stored" can be exported to Hugging Face only if they are '
-                "sin(p / 10000^(2i/D)) and cos of the same from p = 0; train one with "
-                "`--set model.positions=sinusoidal`, or export it to another format."
-            )
+def _weights(loaded: LoadedModel, kind: str) -> dict[str, Tensor]:
+    """Returns our weights with columns in the order of Hugging Face's positions."""
+    weights = {name: weight.float() for name, weight in loaded.model.state_dict().items()}
+    stored, order = loaded.model.config.positions == "stored", names.half_order(loaded.model.config.d_model)
+    if kind == names.M2M100 or (stored and _has_positions(loaded, names.marian_positions)):
+        return weights
+    if stored and not _has_positions(loaded, lambda length, D: tensor_of(sinusoidal(length, D))):
+        raise InputError(
+            'a model with model.positions = "stored" can be exported to Hugging Face only if they are '
+            "sin(p / 10000^(2i/D)) and cos of the same from p = 0; train one with "
+            "`--set model.positions=sinusoidal`, or export it to another format."
+        )
     for name, weight in weights.items():
         if re.search(r"norm\.|\.out\.|\.outer\.", name):  # their rows are columns of the model
             weights[name] = weight[order]

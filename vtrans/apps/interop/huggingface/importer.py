@@ -88,19 +88,17 @@ EXPECTED_NORMS = {
     "marian": {"normalize_before": (False,), "add_final_layer_norm": (False,)},
     "pegasus": {"normalize_before": (True,), "add_final_layer_norm": (True,)},
 }
-# Alternative names of sizes; transformers takes whichever name comes last.
-OTHER_NAMES = {"d_model": ["hidden_size"], "heads": ["num_attention_heads"], "encoder_layers": ["num_hidden_layers"]}
 # Keys that are read elsewhere, and keys without effect on a translation by beam search.
 KNOWN = {
-    *chain(*SIZES.values(), *OTHER_NAMES.values()), *VALUES, *SEARCH.values(), *EXPECTED,
-    *EXPECTED_NORMS["marian"], "max_position_embeddings", "vocab_size", "decoder_vocab_size", "activation_function",
-    "share_encoder_decoder_embeddings", "tie_word_embeddings", "model_type", "early_stopping", "max_length",
-    "min_length", "bad_words_ids", "suppress_tokens", "_name_or_path", "_num_labels", "_from_model_config",
-    "architectures", "transformers_version", "torch_dtype", "dtype", "use_cache", "init_std", "encoder_layerdrop",
-    "decoder_layerdrop", "classif_dropout", "classifier_dropout", "gradient_checkpointing", "id2label", "label2id",
-    "num_labels", "return_dict", "output_past", "is_decoder", "tokenizer_class", "task_specific_params",
-    "extra_pos_embeddings", "chunk_size_feed_forward", "temperature", "top_k", "top_p", "min_p", "typical_p",
-    "diversity_penalty", "forced_eos_token_id", "bos_token_id",
+    *chain(*SIZES.values()), *VALUES, *SEARCH.values(), *EXPECTED, *EXPECTED_NORMS["marian"], "hidden_size",
+    "num_attention_heads", "num_hidden_layers", "max_position_embeddings", "vocab_size", "decoder_vocab_size",
+    "activation_function", "share_encoder_decoder_embeddings", "tie_word_embeddings", "model_type", "early_stopping",
+    "max_length", "min_length", "bad_words_ids", "suppress_tokens", "_name_or_path", "_num_labels",
+    "_from_model_config", "architectures", "transformers_version", "torch_dtype", "dtype", "use_cache", "init_std",
+    "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "classifier_dropout", "gradient_checkpointing",
+    "id2label", "label2id", "num_labels", "return_dict", "output_past", "is_decoder", "tokenizer_class",
+    "task_specific_params", "extra_pos_embeddings", "chunk_size_feed_forward", "temperature", "top_k", "top_p", "min_p",
+    "typical_p", "diversity_penalty", "forced_eos_token_id", "bos_token_id",
 }  # fmt: skip
 # Values without effect, besides null, false, 0 and empty values.
 NEUTRAL = {"repetition_penalty": 1, "encoder_repetition_penalty": 1, "num_beam_groups": 1, "num_return_sequences": 1}
@@ -295,7 +293,7 @@ def m2m100_positions(length: int, D: int, pad: int) -> Tensor:
 def _model_config(config: Settings) -> ModelConfig:
     sizes = {ours: config.size(theirs[0]) for ours, theirs in SIZES.items()}
     for ours, size in sizes.items():
-        config.check(dict.fromkeys((*SIZES[ours], *OTHER_NAMES.get(ours, ())), (size,)))
+        config.check(dict.fromkeys(SIZES[ours], (size,)))
     config.check({"activation_function": tuple(ACTIVATIONS)})
     shared, tied = (config.get(key, True) for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
     values = {
@@ -321,7 +319,7 @@ def _search_config(
     if config.get("model_type") != M2M100:  # the direction determines its first token
         settings.check({"forced_bos_token_id": (None,)}, advice)
     settings.check({"forced_eos_token_id": (config.get("eos_token_id"), None)}, advice)
-    suppressed, left_out = _suppressed(settings.values, tgt)
+    suppressed, left_out = _suppressed(settings, tgt)
     if settings.get("forced_eos_token_id") is not None:
         left_out.append("forced_eos_token_id is ignored: a translation that reaches its limit has no end of sentence")
 
@@ -359,29 +357,32 @@ def _ignored(config: Settings, generation: Settings, direction: Direction | None
     ]
 
 
-def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], list[str]]:
+def _suppressed(settings: Settings, tgt: Vocabulary) -> tuple[list[str], list[str]]:
     """Returns the suppressed pieces (bad words of one token and suppressed tokens), and a note on each other one."""
     ours = {place: id for id, place in enumerate(tgt.order)}
-    settings = Settings({key: value for key, value in given.items() if value}, "")
-    tokens = [[token] for token in settings.listed("suppress_tokens")]
-    pieces: list[str] = []
+    pieces: dict[str, None] = {}
     left_out: list[str] = []
-    for word in [*settings.listed("bad_words_ids"), *tokens]:
+    for word in [*settings.listed("bad_words_ids"), *([token] for token in settings.listed("suppress_tokens"))]:
         if not (isinstance(word, list) and len(word) == 1 and type(word[0]) is int and word[0] in ours):
             left_out.append(f"the bad word {word!r:.80} is not taken over, because only single tokens are")
         elif word[0] != tgt.order[EOS_ID]:  # transformers ignores the end of sentence
-            pieces.append(tgt.piece(ours[word[0]]))
-    return list(dict.fromkeys(pieces)), left_out
+            pieces[tgt.piece(ours[word[0]])] = None
+    return list(pieces), left_out
 
 
 # Weights.
 
 
 def _tensors(folder: Path) -> ForeignTensors:
-    if (folder / WEIGHTS).is_file():
-        return open_safetensors(folder / WEIGHTS)
-    if (folder / SHARDS).is_file():
-        return _sharded(folder)
+    path = folder / WEIGHTS
+    if path.is_file():
+        return open_safetensors(path, [path])
+    path = folder / SHARDS
+    if path.is_file():
+        places = read_object(path).get("weight_map")
+        if not isinstance(places, dict) or not places:
+            raise FileError(f"{path} must hold a weight_map from names of weights to names of files.")
+        return open_safetensors(path, [file_in(folder, name) for name in sorted(set(map(str, places.values())))])
     path = file_in(folder, PICKLED)
     try:
         # weights_only refuses everything but tensors; its error advises setting it to False, so it is not quoted. mmap
@@ -395,18 +396,3 @@ def _tensors(folder: Path) -> ForeignTensors:
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise FileError(f"{path} must hold a dictionary of weights.")
     return ForeignTensors(path, {str(name): tensor.shape for name, tensor in tensors.items()}, tensors.pop)
-
-
-def _sharded(folder: Path) -> ForeignTensors:
-    """Returns the tensors of the safetensors files that the index names. Raises FileError if a file lacks a tensor that
-    the index places there."""
-    index = folder / SHARDS
-    places = read_object(index).get("weight_map")
-    if not isinstance(places, dict) or not places:
-        raise FileError(f"{index} must hold a weight_map from names of weights to names of files.")
-    files = {name: open_safetensors(file_in(folder, name)) for name in dict.fromkeys(places.values())}
-    for weight, name in places.items():
-        if weight not in files[name]:
-            raise FileError(f"{folder / name} lacks the weight {weight[:80]!r}, which {index.name} has there.")
-    shapes = {weight: files[name].shapes[weight] for weight, name in places.items()}
-    return ForeignTensors(index, shapes, lambda weight: files[places[weight]].read(weight))

@@ -96,8 +96,7 @@ class TransformersModel(Program):
             places = [self._tgt[i] for i in target]
             begun = torch.tensor([[start, *places[:-1]]])
             (logits,) = self.model(input_ids=self._input(source), decoder_input_ids=begun).logits
-            rows = zip(logits, places, strict=True)
-            logprobs.append([float(row[place] - row.logsumexp(-1)) for row, place in rows])
+            logprobs.append(logits.log_softmax(-1)[range(len(places)), places].tolist())
         return logprobs
 
     @torch.inference_mode()

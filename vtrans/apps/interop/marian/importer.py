@@ -20,14 +20,7 @@ import torch
 from torch import Tensor
 
 from vtrans.apps.interop.comparison import IdPair, Imported, Outputs, Program
-from vtrans.apps.interop.foreign_files import (
-    ForeignTensors,
-    Settings,
-    file_in,
-    ordered,
-    read_bytes,
-    wrong,
-)
+from vtrans.apps.interop.foreign_files import ForeignTensors, Settings, file_in, ordered, read_bytes, wrong
 from vtrans.apps.interop.weights import MARIAN, TIES, read_network
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.storage.model_file import Model
@@ -75,10 +68,9 @@ SIZES = {
     "d_model": "dim-emb", "d_ff": "transformer-dim-ffn", "heads": "transformer-heads", "encoder_layers": "enc-depth",
     "decoder_layers": "dec-depth",
 }  # fmt: skip
-# The operations of a sublayer by `model.norm`: n normalises, d applies dropout, and a adds the residual.
+# The operations of a sublayer by `model.norm`: n normalises, and a adds the residual. Dropout, d, is ignored.
 OPERATIONS = tuple(f"transformer-{key}" for key in ("preprocess", "postprocess", "postprocess-top"))
-NORMS = {"post": ("", "dan", ""), "pre": ("n", "da", "n")}
-
+NORMS = {"post": ("", "an", ""), "pre": ("n", "a", "n")}
 # Limit for the compression ratio. Trained weights hardly compress, and zeros compress a thousandfold.
 MOST_GROWTH = 20
 _SCALARS = (str, int, float, bool, type(None))
@@ -166,10 +158,8 @@ def _model_settings(tensors: ForeignTensors) -> Settings:
 
 
 def _model_config(settings: Settings, joint: bool) -> ModelConfig:
-    # Ignore dropout, which translation does not use.
-    ops = [settings.text(key).replace("d", "") for key in OPERATIONS]
-    norm = next((norm for norm, known in NORMS.items() if [op.replace("d", "") for op in known] == ops), None)
-    if norm is None:
+    ops = tuple(settings.text(key).replace("d", "") for key in OPERATIONS)
+    if ops not in NORMS.values():
         raise wrong(settings.name, ", ".join(OPERATIONS), " or ".join(map(str, NORMS.values())), ops)
     sizes = {ours: settings.size(theirs) for ours, theirs in SIZES.items()}
     settings.check({"transformer-decoder-dim-ffn": (0, sizes["d_ff"])})
@@ -181,7 +171,7 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
     values: dict[str, Any] = {
         **sizes,
         "activation": settings.text("transformer-ffn-activation"),
-        "norm": norm,
+        "norm": next(norm for norm, known in NORMS.items() if known == ops),
         "norm_eps": EPSILON,
         "tie": tie,
         "positions": "marian",
@@ -236,12 +226,13 @@ def _vocabulary(file: Path, size: Any, side: str) -> Vocabulary:
     """Returns the vocabulary in a file. To split text, a `.yml` vocabulary needs source.spm or target.spm in the same
     folder. Raises FileError unless it has `size` pieces."""
     if file.suffix == ".spm":
-        spm = read_bytes(file)
+        spm, model = read_bytes(file), sentencepiece.SentencePieceProcessor()
         try:
-            pieces, (_, unk, _, eos) = spm_table(spm)
+            model.LoadFromSerializedProto(spm)
         except RuntimeError:
             raise FileError(f"{file} is not a SentencePiece model.") from None
-        if unk is None or eos is None:
+        pieces, unk, eos = list(map(model.id_to_piece, range(model.get_piece_size()))), model.unk_id(), model.eos_id()
+        if min(unk, eos) < 0:
             raise FileError(f"{file} must have an unknown and an end piece, which Marian needs.")
     elif file.suffix in (".yml", ".yaml"):
         pieces = ordered(read_mapping(read_bytes(file, LONGEST_LIST), str(file), typed=False), size, file)
@@ -253,15 +244,6 @@ def _vocabulary(file: Path, size: Any, side: str) -> Vocabulary:
     if size != len(pieces):
         raise FileError(f"{file} must have the {str(size)[:80]} pieces of the model's dim-vocabs, got {len(pieces):,}.")
     return Vocabulary(pack(pieces, {"unk": unk, "eos": eos}, spm), str(file))
-
-
-def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, int | None, int | None]]:
-    """Returns Marian's table for a SentencePiece model: the pieces, and the ids of padding, unknown, start and end.
-    Padding and start are None in Marian. Raises RuntimeError if the bytes are not a SentencePiece model."""
-    model = sentencepiece.SentencePieceProcessor()
-    model.LoadFromSerializedProto(spm)
-    unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
-    return tuple(model.id_to_piece(i) for i in range(model.get_piece_size())), (None, unk, None, eos)
 
 
 # Files.
