@@ -189,11 +189,11 @@ def read_network(
 ) -> Transformer:
     """Returns the network with the weights in `tensors`.
 
-    `positions` gives the position tables by our names. `start` is the embedding row that starts a translation if the
-    program has no BOS row. All names and shapes are checked before the memory for the weights is allocated; then memory
-    holds the network and one further weight. Raises FileError for a missing or unknown tensor, except those of the
-    format's tables and the `ignored` ones, for another shape, a value that is not finite, or an architecture that
-    vtrans cannot express.
+    `positions` holds a function for each stored position table, which returns it. `start` is the embedding row that
+    starts a translation if the program has no BOS row. All names and shapes are checked before the memory for the
+    weights is allocated; then memory holds the network and one further weight. Raises FileError for a missing or
+    unknown tensor, except those of the format's tables and the `ignored` ones, for another shape, a value that is not
+    finite, or an architecture that vtrans cannot express.
     """
     reads = {**positions, **_layers(tensors, names, config), **_tables(tensors, names, config, vocabs, start)}
     tensors.refuse_others({*names.tables.values(), names.shared, *ignored})

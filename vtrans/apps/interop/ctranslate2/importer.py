@@ -11,7 +11,7 @@ decoder had common scalars; before binary version 6, the settings of config.json
 from __future__ import annotations
 
 import math
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -192,17 +192,12 @@ def _model_config(binary: Binary, settings: Settings, src: Vocabulary, tgt: Voca
         binary.check(name, len(tgt.pieces), D)
     # Compare matrices only now that all sizes are known to be valid.
     share = src.pieces == tgt.pieces and binary.same(SRC, TGT), binary.same(TGT, PROJECTION)
-    if _is_rotary(binary, depths):
+    rotary = [(name, key) for name in binary.shapes for key in ROTARY if name.endswith(f"/{key}")]
+    in_all_layers = len(rotary) == len(ROTARY) * sum(depths)
+    if in_all_layers and all(np.array_equal(binary.variables[name], ROTARY[key]) for name, key in rotary):
         return replace(config, tie=TIES[share], positions="rotary", max_positions=ModelConfig.max_positions)
     one_table = not tables or binary.same(TABLES[POSITIONS[0]], TABLES[POSITIONS[1]])
     return replace(config, tie=TIES[share], share_positions=one_table)
-
-
-def _is_rotary(binary: Binary, depths: Sequence[int]) -> bool:
-    """Returns whether self-attention has our rotary positions in all layers."""
-    layers = [f"{side}/layer_{n}" for side, depth in zip(STACKS, depths, strict=True) for n in range(depth)]
-    wanted = {f"{layer}/self_attention/{key}": value for layer in layers for key, value in ROTARY.items()}
-    return all(name in binary and np.array_equal(binary.variables[name], value) for name, value in wanted.items())
 
 
 def _matrix(binary: Binary, name: str) -> tuple[int, int]:

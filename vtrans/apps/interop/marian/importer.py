@@ -118,18 +118,17 @@ def _models_in(folder: Path) -> list[Path]:
 
 def _find(path: Path) -> tuple[Path, Settings]:
     """Returns the model file and the decoder settings, which are empty without a `decoder.yml`."""
-    folder = path if path.is_dir() else path.parent
-    names = [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]
+    folder, models = (path, _models_in(path)) if path.is_dir() else (path.parent, [path])
+    names = [*(f"{model.name}.{DECODER}" for model in models), DECODER]
     file = next((folder / name for name in names if (folder / name).is_file()), None)
     given = read_mapping(read_bytes(file, LONGEST_CONFIG), str(file), typed=True) if file else {}
     decoder = Settings(given, str(file or DECODER))
-    if not path.is_dir():
-        return path, decoder
-    models = [_named_file(folder, decoder, name) for name in map(str, decoder.listed("models"))] or _models_in(folder)
+    if path.is_dir():
+        models = [_named_file(folder, decoder, name) for name in map(str, decoder.listed("models"))] or models
     if len(models) != 1:
         advice = f"give the path of the .npz file, or name it in {DECODER}"
         raise wrong(folder, "the number of .npz models", "1", len(models), advice)
-    return (models[0], decoder) if file else _find(models[0])
+    return models[0], decoder
 
 
 def _named_file(folder: Path, decoder: Settings, name: str) -> Path:
