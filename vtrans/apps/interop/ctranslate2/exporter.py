@@ -29,7 +29,7 @@ from vtrans.model.checkpoint import LoadedModel
 from vtrans.model.positions import ComputedPositions
 from vtrans.search.rules import suppressed_ids
 from vtrans.system.console import Console
-from vtrans.system.errors import InputError, VtransError, importing
+from vtrans.system.errors import InputError, VtransError, need_packages
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SPECIAL_PIECES, SRC_FILE, TGT_FILE, UNK_ID
 from vtrans.translate.steps.split import EXTRA_LENGTH
 
@@ -155,9 +155,9 @@ def _array(weight: Tensor) -> NDArray[np.float32]:
 
 
 def ctranslate2() -> Any:
-    """Returns the optional package CTranslate2. Raises InputError if it cannot be imported."""
-    with importing("CTranslate2"):
-        return importlib.import_module("ctranslate2")
+    """Returns the optional package CTranslate2. Raises InputError if it is not installed."""
+    need_packages("CTranslate2 is not installed", "ctranslate2", "ctranslate2")
+    return importlib.import_module("ctranslate2")
 
 
 class CTranslate2Model(Program):
