@@ -77,11 +77,11 @@ class Accelerator:
         protected = {place for span in PROTECTION.spans(text) for place in range(*span)}
         letters = [place for place, sign in enumerate(text) if sign.isalnum() and place not in protected]
         same = [i for i in letters if text[i].lower() == self.letter.lower()]
-        starts = [i for i in same if i == 0 or not text[i - 1].isalnum()]
+        starts = [i for i in same if not text[:i][-1:].isalnum()]
         cased = [i for i in letters if text[i].lower() != text[i].upper()]
-        if not (found := starts or same or cased):
-            return f"{text}({self.mark}{self.letter.upper()})"
-        return f"{text[: found[0]]}{self.mark}{text[found[0] :]}"
+        for place in (starts or same or cased)[:1]:
+            return text[:place] + self.mark + text[place:]
+        return f"{text}({self.mark}{self.letter.upper()})"
 
 
 def without_accelerator(text: str) -> tuple[str, Accelerator | None]:

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from vtrans.apps.documents.document import Document, Filling, MarkedDocument, Translated
 from vtrans.apps.documents.formats.html import HtmlDocument, read_html
 from vtrans.apps.documents.formats.markup import Item
-from vtrans.apps.documents.formats.xml import Element, Tags, parse, tagged_document
+from vtrans.apps.documents.formats.xml import Element, Tags, enclosed, parse, tagged_document
 from vtrans.apps.documents.sentences import MARKED
 
 _FORMS = ("http://schemas.openxmlformats.org/%s/2006/main", "http://purl.oclc.org/ooxml/%s/main")
@@ -105,13 +105,11 @@ def _with_style(items: list[Item]) -> list[Item]:
 
 def _items(node: Element, inside: Inside) -> Iterator[Item]:
     """Yields the items of a document, whose paragraphs `inside` reads."""
-    yield Item("break", node.opening)
     if node.name in _PARAGRAPHS:
-        yield from _with_style(_merged(_with_fields([item for child in node.children for item in inside(child)])))
+        items = chain.from_iterable(map(inside, node.children))
+        yield from enclosed(node, "break", _with_style(_merged(_with_fields(list(items)))))
     else:
-        for child in node.children:
-            yield from _items(child, inside)
-    yield Item("break", node.closing)
+        yield from enclosed(node, "break", chain.from_iterable(_items(child, inside) for child in node.children))
 
 
 def _single(node: Element, inside: Inside, around: tuple[str, str] = ("", ""), *, is_word: bool = False) -> Item:
@@ -132,10 +130,7 @@ def _text_child(node: Element) -> Iterator[Item]:
     if not node.name:
         yield Item("text", node.raw, node.text)
     elif node.name in _AROUND_TEXT:
-        yield Item("open", node.opening, name=node.name)
-        for child in node.children:
-            yield from _text_child(child)
-        yield Item("close", node.closing, name=node.name)
+        yield from enclosed(node, "open", chain.from_iterable(map(_text_child, node.children)), node.name)
     elif node.name == "s":
         yield Item("text", node.raw, " ")
     elif node.name in ("tab", "line-break"):
@@ -153,10 +148,7 @@ def _word_child(node: Element) -> Iterator[Item]:
     elif node.name == "t":
         yield from _text_of_run("", "", node, "")
     elif node.name in _AROUND_RUNS and (not code or _RESULT_IS_TEXT.match(code)):
-        yield Item("open", node.opening, name=node.name)
-        for child in node.children:
-            yield from _word_child(child)
-        yield Item("close", node.closing, name=node.name)
+        yield from enclosed(node, "open", chain.from_iterable(map(_word_child, node.children)), node.name)
     elif node.name == "pPr":
         yield Item("break", node.raw)
     elif node.name != "proofErr":  # a mark of the spelling checker

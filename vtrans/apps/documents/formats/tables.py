@@ -30,7 +30,9 @@ def table_document(text: str, language: str, filling: Filling = Filling(), *, se
     separator = max(separators, key=first_row.count)
     rows = _rows(text, separator)
     names = [_content(raw).strip() for _, raw in next(rows, [])]
-    chosen = [_places(names, column) for column in filling.columns] or [_of_languages(names, language, filling.target)]
+    codes = [base(name.lower()) for name in names]
+    chosen = [_places(names, column) for column in filling.columns]
+    chosen = chosen or [_places(codes, f"{base(language)}:{base(filling.target)}")]
     if repeated := [names[tgt] for tgt, times in Counter(tgt for _, tgt in chosen).items() if times > 1]:
         raise DocumentError(f"Each column must be filled once, got {repeated[0]!r} more often.")
     slots = []
@@ -83,17 +85,6 @@ def _places(names: Sequence[str], column: str) -> tuple[int, int]:
     pair = [column, column] if column in names else column.split(":")
     if len(pair) != 2 or any(names.count(name) != 1 for name in pair):
         known = ", ".join(islice(map(repr, names), 20))
-        raise DocumentError(f"The first row must name the column {column!r} once, got {known}.")
+        raise DocumentError(f"The first row must name the column {column!r} once, got {known}; choose columns in it.")
     src, tgt = map(names.index, pair)
     return src, tgt
-
-
-def _of_languages(names: Sequence[str], source: str, target: str) -> tuple[int, int]:
-    """Returns the indices of the two columns whose names are the language codes."""
-    codes, pair = [base(name.lower()) for name in names], [base(source), base(target)]
-    if "" in pair or any(codes.count(code) != 1 for code in pair):
-        raise DocumentError(
-            f"The first row must name a column {pair[0] or 'of the source language'} and a column "
-            f"{pair[1] or 'of the target language'}, or the columns must be chosen."
-        )
-    return codes.index(pair[0]), codes.index(pair[1])

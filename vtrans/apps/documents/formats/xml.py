@@ -6,9 +6,10 @@ Entities that a document declares are refused: they could expand without bound.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
+from typing import Literal
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
@@ -185,6 +186,13 @@ def unindented(text: str) -> str:
     return re.sub(r"\n[ \t]+", " ", text)
 
 
+def enclosed(node: Element, kind: Literal["open", "break"], inside: Iterable[Item], name: str = "") -> Iterator[Item]:
+    """Yields the items inside an element between its tags."""
+    yield Item(kind, node.opening, name=name)
+    yield from inside
+    yield Item("close" if kind == "open" else kind, node.closing, name=name)
+
+
 def inline_items(element: Element, words: Words = words_of, pairs: Collection[str] = _PAIRS) -> Iterator[Item]:
     """Yields the items of a translatable element. `words` reads text, and the elements `pairs` surround text."""
     for is_words, nodes in groupby(element.children, is_text):
@@ -198,13 +206,9 @@ def inline_items(element: Element, words: Words = words_of, pairs: Collection[st
 def _inline(node: Element, words: Words, pairs: Collection[str]) -> Iterator[Item]:
     given = node.attributes
     if given.get("mtype") == "seg":
-        yield Item("break", node.opening)
-        yield from inline_items(node, words, pairs)
-        yield Item("break", node.closing)
+        yield from enclosed(node, "break", inline_items(node, words, pairs))
     elif node.name in pairs and node.opening and given.get("translate") != "no" and given.get("mtype") != "protected":
-        yield Item("open", node.opening, name=f"{node.begin}")
-        yield from inline_items(node, words, pairs)
-        yield Item("close", node.closing, name=f"{node.begin}")
+        yield from enclosed(node, "open", inline_items(node, words, pairs), f"{node.begin}")
     elif half := _HALF.fullmatch(given.get("equiv") or given.get("id", "")):
         yield Item("open" if half[1] == "START" else "close", node.raw, name=f"half {half[2]}")
     elif node.name in _OPENING | _CLOSING:
@@ -242,15 +246,11 @@ class Tags:
         if node.name in self.ignored:
             yield Item("atom", node.raw)
         elif node.name in self.splitting or (structure and node.name and node.name not in self.joining):
-            yield Item("break", node.opening)
-            yield from self.items(node)
-            yield Item("break", node.closing)
+            yield from enclosed(node, "break", self.items(node))
         elif not node.children:
             yield Item("point", node.raw)
         else:
-            yield Item("open", node.opening, name=f"{node.begin}")
-            yield from self.items(node)
-            yield Item("close", node.closing, name=f"{node.begin}")
+            yield from enclosed(node, "open", self.items(node), f"{node.begin}")
 
 
 def tagged_document(text: str, language: str, tags: Tags, splitting: Splitting) -> Document:
