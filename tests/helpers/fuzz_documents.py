@@ -10,9 +10,9 @@ from starlette.requests import Request
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.files import open_file
+from vtrans.apps.documents.formats.flow import SubtitleDocument
 from vtrans.apps.documents.formats.html import READERS, read_html
 from vtrans.apps.documents.formats.office import odt_document, office_document
-from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.server.libretranslate import FileRequest, TranslateRequest
 from vtrans.apps.server.limits import Refusal
 from vtrans.apps.server.requests import Upload, fields_of

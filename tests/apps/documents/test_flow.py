@@ -9,9 +9,8 @@ from hypothesis import given
 
 from vtrans.apps.documents.document import PlainDocument, Translated
 from vtrans.apps.documents.files import open_file
-from vtrans.apps.documents.formats.flow import divided
+from vtrans.apps.documents.formats.flow import SubtitleDocument, divided
 from vtrans.apps.documents.formats.html import html_document
-from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.documents.sentences import Splitting, split_sentences
 
 WRAPPED = "The dogs all go into the park near the river every\nday, and there they meet all of the other dogs that\n" \

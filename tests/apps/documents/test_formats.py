@@ -8,9 +8,8 @@ from office_files import docx
 
 from vtrans.apps.documents.document import Lines, Translated
 from vtrans.apps.documents.files import open_file
-from vtrans.apps.documents.formats.flow import divided
+from vtrans.apps.documents.formats.flow import SubtitleDocument, divided
 from vtrans.apps.documents.formats.html import html_document
-from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS
 from vtrans.apps.documents.formats.xml import Tags, tagged_document
 from vtrans.system.errors import DocumentError

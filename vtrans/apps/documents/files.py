@@ -21,12 +21,11 @@ from vtrans.apps.documents.formats.app_strings.key_values import (
     strings_encoding,
 )
 from vtrans.apps.documents.formats.app_strings.xml_files import android_document, resx_document
-from vtrans.apps.documents.formats.flow import text_document
+from vtrans.apps.documents.formats.flow import SubtitleDocument, text_document
 from vtrans.apps.documents.formats.html import escape, html_document, html_encoding
 from vtrans.apps.documents.formats.markdown import markdown_document
 from vtrans.apps.documents.formats.office import epub_document, odt_document, office_document
 from vtrans.apps.documents.formats.po import charset, po_document, po_languages
-from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.documents.formats.tables import table_document
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_document, xliff_languages
 from vtrans.apps.documents.formats.xml import check, encoding

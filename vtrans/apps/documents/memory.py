@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.apps.documents.database import Database
 from vtrans.apps.documents.document import MarkedDocument
-from vtrans.apps.documents.placeholders import placeholders
+from vtrans.apps.documents.inline import placeholders
 from vtrans.apps.documents.sentences import MARKED, has_words, split_sentences
 from vtrans.data.matches import Kind, Match, Matches
 from vtrans.system.errors import FileError, InputError

@@ -1,4 +1,4 @@
-"""Collects training pairs from the translated strings of documents.
+"""Collects training pairs from the translated strings of documents, and reads TMX, which has nothing else.
 
 A pair is the model's input for a string (`Lines`) and the expected output: sentences without tags, with a code
 for each placeholder.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
+from xml.sax.saxutils import escape
 
 from vtrans.apps.documents.document import MarkedDocument, Paired
 from vtrans.apps.documents.files import check_size, decoded
 from vtrans.apps.documents.formats.po import charset, po_languages, po_pairs
-from vtrans.apps.documents.formats.tmx import tmx_languages, tmx_pairs
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_languages, xliff_pairs
-from vtrans.apps.documents.formats.xml import encoding
+from vtrans.apps.documents.formats.xml import LANGUAGE, Element, encoding, inline_items, root_of
 from vtrans.apps.documents.memory import Remembered, TextPair, coded_pair
 from vtrans.apps.documents.sentences import PROTECTION, has_words
 from vtrans.system.errors import DocumentError
@@ -29,6 +29,48 @@ REASONS = {
     "repeated": "repeated",
 }
 """Why strings are left out."""
+
+
+def tmx_pairs(text: str, languages: Languages) -> Iterator[Paired]:
+    """Yields the units of a TMX file with text in both languages. Raises DocumentError if the file is not TMX."""
+    for segments in _units(_root(text)):
+        sides = [(_in(segments, code), code) for code in languages]
+        documents = [MarkedDocument(list(inline_items(side)), code, escape) for side, code in sides if side]
+        yield (documents[0], documents[1]) if len(documents) == len(sides) else "untranslated"
+
+
+def tmx_languages(text: str) -> tuple[str, str]:
+    """Returns the language of a TMX file's header and the other one, both empty unless there is just one."""
+    root = _root(text)
+    header = root.child("header")
+    src = header.attributes.get("srclang", "") if header else ""
+    codes = {base(code): code for segments in _units(root) for code in segments}
+    others = [code for key, code in codes.items() if key != base(src)]
+    return (src, others[0]) if len(others) == 1 and base(src) in codes else ("", "")
+
+
+def _root(text: str) -> Element:
+    return root_of(text, "tmx", namespaces=("", "http://www.lisa.org/tmx14"))
+
+
+def _units(root: Element) -> Iterator[dict[str, Element]]:
+    """Yields the texts of each unit by language."""
+    body = root.child("body")
+    if body is None:
+        raise DocumentError("The element tmx must have a body.")
+    for unit in body.children:
+        texts = ((variant.attributes, variant.child("seg")) for variant in unit.children if variant.name == "tuv")
+        segments = {given.get(LANGUAGE) or given.get("lang", ""): text for given, text in texts if text}
+        if segments:
+            yield {code: text for code, text in segments.items() if not text.is_blank}
+
+
+def _in(segments: dict[str, Element], language: str) -> Element | None:
+    """Returns the text in a language; the same region is best, and any region will do."""
+    exact = (text for code, text in segments.items() if code.lower() == language.lower())
+    near = (text for code, text in segments.items() if base(code) == base(language))
+    return next(exact, None) or next(near, None)
+
 
 Read = Callable[[str, Languages], Iterator[Paired]]
 _FORMATS: dict[str, tuple[Callable[[bytes], str], Callable[[str], tuple[str, str]], Read]] = {

@@ -16,7 +16,7 @@ from vtrans.apps.cleaning.detection import Detection
 from vtrans.apps.documents.document import PlainDocument
 from vtrans.apps.documents.files import FORMATS
 from vtrans.apps.documents.formats.html import READERS
-from vtrans.apps.documents.placeholders import placeholders
+from vtrans.apps.documents.inline import placeholders
 from vtrans.apps.server.access import Access, url_at
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.endpoints import Call, Endpoint

@@ -16,9 +16,8 @@ from textwrap import TextWrapper
 from polib import escape, unescape
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
-from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings, message_pairs
-from vtrans.apps.documents.placeholders import UNKNOWN, formats_of, has_icu, placeholders
-from vtrans.apps.documents.program_strings import Message, ProgramString
+from vtrans.apps.documents.inline import UNKNOWN, formats_of, has_icu, placeholders
+from vtrans.apps.documents.program_strings import Message, ProgramString, UnclearMessage, icu_strings, message_pairs
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 

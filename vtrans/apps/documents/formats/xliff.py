@@ -8,10 +8,9 @@ from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
-from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings, message_pairs
 from vtrans.apps.documents.formats.xml import SPACE, Element, is_text, root_of, unindented
-from vtrans.apps.documents.placeholders import has_icu
-from vtrans.apps.documents.program_strings import Message, XmlString
+from vtrans.apps.documents.inline import has_icu
+from vtrans.apps.documents.program_strings import Message, UnclearMessage, XmlString, icu_strings, message_pairs
 from vtrans.apps.documents.sentences import MARKS
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages

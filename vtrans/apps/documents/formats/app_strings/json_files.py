@@ -9,9 +9,16 @@ from functools import partial
 
 from vtrans.apps.documents.document import Document, Filling, Slot, filled_slot
 from vtrans.apps.documents.formats.app_strings.copies import Node, copy_document
-from vtrans.apps.documents.formats.icu import IcuString, UnclearMessage, icu_strings
-from vtrans.apps.documents.placeholders import has_icu
-from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired, slot_of
+from vtrans.apps.documents.inline import has_icu
+from vtrans.apps.documents.program_strings import (
+    IcuString,
+    ProgramString,
+    UnclearMessage,
+    format_flags,
+    icu_strings,
+    paired,
+    slot_of,
+)
 from vtrans.system.errors import DocumentError
 
 DEEPEST = 200  # nested values

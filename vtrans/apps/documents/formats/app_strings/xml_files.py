@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 from vtrans.apps.documents.document import Document, Filling, Slot
 from vtrans.apps.documents.formats.app_strings.copies import Node, copy_document
 from vtrans.apps.documents.formats.xml import Element, is_text, root_of
-from vtrans.apps.documents.placeholders import CONVERSION
+from vtrans.apps.documents.inline import CONVERSION
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, slot_of, unescaped
 
 _PARTS = {"resources": ("string", "string-array", "plurals"), "string-array": ("item",), "plurals": ("item",)}
