@@ -122,8 +122,7 @@ def without_accelerator(text: str) -> tuple[str, Accelerator | None]:
 
 
 def has_icu(text: str) -> bool:
-    """Returns whether a text has an ICU message with branches, such as `{n, plural, one {# file} other {# files}}`,
-    which icu.py reads."""
+    """Returns whether a text has an ICU message with branches, such as `{n, plural, one {# file} other {# files}}`."""
     return _ICU.search(text) is not None
 
 

@@ -151,7 +151,7 @@ class Message:
     """A text of strings to translate and fixed parts between them. `encoded` encodes the text for the file."""
 
     def __init__(self, parts: Sequence[str | ProgramString | XmlString], encoded: Callable[[str], str] = str) -> None:
-        self._fixed = [part for part in parts if isinstance(part, str)]
+        self.fixed = [part.split() for part in parts if isinstance(part, str)]
         self._strings = [part for part in parts if not isinstance(part, str)]
         self._parts, self._encoded = parts, encoded
         self.documents = [string.document for string in self._strings]
@@ -162,13 +162,6 @@ class Message:
         rest = iter(made)
         text = "".join(part if isinstance(part, str) else next(rest) for part in self._parts)
         return self._encoded(text) if all(made) else ""
-
-    def pairs(self, target: Message) -> list[Paired]:
-        """Returns the pairs of strings of this message and a translation, or the reason why there are none."""
-        same = [part.split() for part in self._fixed] == [part.split() for part in target._fixed]
-        if not same or len(self.documents) != len(target.documents):
-            return ["placeholders"]
-        return [*zip(self.documents, target.documents, strict=True)]
 
 
 def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded: Callable[[str], str] = str) -> Slot:
@@ -208,7 +201,9 @@ def message_pairs(read: Callable[[T, str], Message], sides: tuple[T, T], languag
         src, tgt = map(read, sides, languages)
     except UnclearMessage:
         return ["placeholders"]
-    return src.pairs(tgt)
+    if src.fixed != tgt.fixed or len(src.documents) != len(tgt.documents):
+        return ["placeholders"]
+    return [*zip(src.documents, tgt.documents, strict=True)]
 
 
 def icu_strings(text: str, language: str, tags: str = "") -> list[str | ProgramString]:

@@ -64,8 +64,7 @@ def _translated(text: str) -> dict[tuple[str, str], str]:
     """Returns the translated units of a file as written, by their path and source."""
     found = {}
     for key, unit, _ in _units(*_root(text)):
-        target = unit.child("target")
-        if target and not target.is_blank and not _is_copy(unit, target):
+        if _translation(unit):
             found[key, _source(text, unit).inside] = unit.raw
     return found
 
@@ -84,11 +83,14 @@ def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
             yield from message_pairs(read, (source, target), languages)
 
 
-def _is_copy(unit: Element, target: Element) -> bool:
-    """Returns whether a target only repeats its source and is marked as new."""
-    states = {part.attributes.get("state", "") for part in (unit, target)}
-    sources = [part for name in ("source", "seg-source") if (part := unit.child(name))]
-    return bool(states & _NEW) and any(target.inside == source.inside for source in sources)
+def _translation(unit: Element) -> Element | None:
+    """Returns the target of a unit, if it has a translation. A new target may only repeat its source."""
+    target = unit.child("target")
+    if target is None or target.is_blank:
+        return None
+    is_new = _NEW & {part.attributes.get("state", "") for part in (unit, target)}
+    sources = [part.inside for name in ("source", "seg-source") if (part := unit.child(name))]
+    return None if is_new and target.inside in sources else target
 
 
 def xliff_languages(text: str) -> list[tuple[str, str]]:
@@ -122,10 +124,8 @@ def _units(
 
 def _is_open(unit: Element, overwrite: bool) -> bool:
     """Returns whether a unit is to be filled."""
-    target = unit.child("target")
-    done = _DONE & {part.attributes.get("state", "") for part in (unit, target) if part}
-    filled = target is not None and not target.is_blank and not _is_copy(unit, target)
-    return not done and unit.attributes.get("approved") != "yes" and (overwrite or not filled)
+    done = _DONE & {part.attributes.get("state", "") for part in (unit, unit.child("target")) if part}
+    return not done and unit.attributes.get("approved") != "yes" and (overwrite or not _translation(unit))
 
 
 def _slot(text: str, unit: Element, source: Element, language: str, second: bool, keep_space: bool) -> Slot:
