@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from itertools import count
-from typing import TypeVar
 from xml.sax.saxutils import escape
 
-from vtrans.apps.documents.document import MarkedDocument, Paired, Slot
+from vtrans.apps.documents.document import MarkedDocument, Slot
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.formats.xml import Element, indented_words_of, inline_items, words_of
 from vtrans.apps.documents.inline import (
@@ -25,10 +24,7 @@ from vtrans.apps.documents.inline import (
     placeholders,
     without_accelerator,
 )
-from vtrans.text.languages import Languages
 from vtrans.translate.wording.patterns import PAIRS, PATTERNS
-
-T = TypeVar("T")
 
 LONGEST = 5000  # characters of an ICU message
 
@@ -147,34 +143,21 @@ class XmlString:
         return text if text.strip() and made == given else ""
 
 
-class Message:
-    """A text of strings to translate and fixed parts between them. `encoded` encodes the text for the file."""
-
-    def __init__(self, parts: Sequence[str | ProgramString | XmlString], encoded: Callable[[str], str] = str) -> None:
-        self.fixed = [part.split() for part in parts if isinstance(part, str)]
-        self._strings = [part for part in parts if not isinstance(part, str)]
-        self._parts, self._encoded = parts, encoded
-        self.documents = [string.document for string in self._strings]
-
-    def finished(self, texts: Iterator[str]) -> str:
-        """Returns the text with the next translations, or an empty string if a string refuses its translation."""
-        made = [string.finished(next(texts)) for string in self._strings]
-        rest = iter(made)
-        text = "".join(part if isinstance(part, str) else next(rest) for part in self._parts)
-        return self._encoded(text) if all(made) else ""
-
-
 def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded: Callable[[str], str] = str) -> Slot:
     """Returns the slot for `raw`, which consists of strings and fixed parts. If each string is its own translation,
-    `raw` stays unchanged."""
-    message = Message(parts, encoded)
+    `raw` stays unchanged. `encoded` encodes the text for the file."""
+    strings = [part for part in parts if not isinstance(part, str)]
+    documents = [string.document for string in strings]
 
     def written(texts: list[str]) -> str | None:
-        if texts == [document.unchanged() for document in message.documents]:
+        if texts == [document.unchanged() for document in documents]:
             return raw
-        return message.finished(iter(texts)) or None
+        made = [string.finished(text) for string, text in zip(strings, texts, strict=True)]
+        rest = iter(made)
+        text = "".join(part if isinstance(part, str) else next(rest) for part in parts)
+        return (encoded(text) or None) if all(made) else None
 
-    return Slot(begin, begin + len(raw), message.documents, written)
+    return Slot(begin, begin + len(raw), documents, written)
 
 
 # ICU messages. Word order differs between languages, so the text around the branches moves into each branch:
@@ -183,7 +166,7 @@ def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded:
 
 
 class UnclearMessage(ValueError):
-    """A message that is not valid ICU, or that cannot be divided into whole sentences."""
+    """A string whose placeholders are not clear, or an ICU message that cannot be divided into whole sentences."""
 
 
 class IcuString(ProgramString):
@@ -194,28 +177,14 @@ class IcuString(ProgramString):
         return super().finished(re.sub(r"(?<=\w)'(?=\{)", "\u2019", text))
 
 
-def message_pairs(read: Callable[[T, str], Message], sides: tuple[T, T], languages: Languages) -> list[Paired]:
-    """Returns the pairs of strings of a source and its translation, or the reason why there are none. `read` returns
-    the message of a side in its language."""
-    try:
-        src, tgt = map(read, sides, languages)
-    except UnclearMessage:
-        return ["placeholders"]
-    if src.fixed != tgt.fixed or len(src.documents) != len(tgt.documents):
-        return ["placeholders"]
-    return [*zip(src.documents, tgt.documents, strict=True)]
-
-
-def icu_strings(text: str, language: str, tags: str = "") -> list[str | ProgramString]:
-    """Returns the strings of a message, and the fixed parts between them. The characters `tags` stand for tags. Raises
-    UnclearMessage for other syntax, for two arguments with branches in one sentence, and for ordinal numbers, whose
-    endings differ between languages."""
+def icu_strings(text: str, language: str) -> list[str | ProgramString]:
+    """Returns the strings of a message, and the fixed parts between them. Raises UnclearMessage for other syntax, for
+    two arguments with branches in one sentence, and for ordinal numbers, whose endings differ between languages."""
     if len(text) > LONGEST:
         raise UnclearMessage
-    atoms = re.compile(rf"{_ATOMS.pattern}|[{tags}]") if tags else _ATOMS
     # Two apostrophes are an escaped one; a typographic apostrophe needs no escape.
     return [
-        IcuString(part.replace("''", "\u2019"), (), language, atoms=atoms) if is_text and part.strip() else part
+        IcuString(part.replace("''", "\u2019"), (), language, atoms=_ATOMS) if is_text and part.strip() else part
         for part, is_text in _parts(text, "", "")
     ]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from vtrans.apps.documents.document import FilledDocument, Filling, Slot
-from vtrans.apps.documents.program_strings import Message, ProgramString, format_flags
+from vtrans.apps.documents.program_strings import ProgramString, format_flags
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import base
 
@@ -72,12 +72,12 @@ def _slot(source: str, begin: int, raw: str, separator: str, language: str) -> S
     """Returns the slot of a cell that receives the translation of `source`."""
     string = ProgramString(source, format_flags(source, "c-format"), language)
 
-    def encoded(text: str) -> str:
+    def written(texts: list[str]) -> str | None:
+        text = string.finished(texts[0])
         needs_quotes = raw[:1] == '"' or text[:1] == '"' or any(sign in text for sign in f"{separator}\r\n")
-        return '"{}"'.format(text.replace('"', '""')) if needs_quotes else text
+        return ('"{}"'.format(text.replace('"', '""')) if needs_quotes else text) if text else None
 
-    message = Message([string], encoded)
-    return Slot(begin, begin + len(raw), message.documents, lambda texts: message.finished(iter(texts)) or None)
+    return Slot(begin, begin + len(raw), [string.document], written)
 
 
 def _places(names: Sequence[str], column: str) -> tuple[int, int]:
