@@ -197,10 +197,8 @@ def decoded(content: bytes, codec: str, kind: str = "text") -> tuple[str, Callab
         if not marked_encoding(content) and (likely := unmarked_encoding(content)):
             raise DocumentError(f"The file must be UTF-8, but looks like {converted(likely)}.") from None
         line, at = content.count(b"\n", 0, error.start) + 1, error.start
-        wrong = (
-            f"the text must be {codec.upper()}, got byte 0x{content[at]:02x} at byte offset {at}; convert it to UTF-8."
-        )
-        raise DocumentError(wrong, line) from None
+        wrong = f"got byte 0x{content[at]:02x} at byte offset {at}; convert it to UTF-8"
+        raise DocumentError(f"the text must be {codec.upper()}, {wrong}.", line) from None
     except (LookupError, ValueError):
         raise DocumentError(
             f"The file must be UTF-8, but says that its encoding is {codec[:40]}, which is not supported; convert it."

@@ -79,7 +79,6 @@ _FORMATS: dict[str, tuple[Callable[[bytes], str], Callable[[str], tuple[str, str
     ".tmx": (encoding, tmx_languages, tmx_pairs),
 }
 """The readers of a document's encoding, its languages and its strings, by the ending of the file name."""
-XML = (*XLIFF_ENDINGS, ".tmx")
 ENDINGS = tuple(_FORMATS)
 """The endings of the names of documents that have translations."""
 
@@ -115,7 +114,7 @@ class PairCollector:
         counts = self.counts[name] = dict.fromkeys(("taken", *REASONS), 0)
         for paired in read(text, self.languages):
             if self._memory is not None and not isinstance(paired, str):
-                self._memory.add_string(*paired, "xml" if ending in XML else "text")
+                self._memory.add_string(*paired, "text" if ending == ".po" else "xml")
                 counts["taken"] += 1
                 continue
             pairs = paired if isinstance(paired, str) else lines_of(*paired)

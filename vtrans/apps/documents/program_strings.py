@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 from vtrans.apps.documents.document import MarkedDocument, Slot
 from vtrans.apps.documents.formats.markup import Item
-from vtrans.apps.documents.formats.xml import Element, indented_words_of, inline_items, words_of
+from vtrans.apps.documents.formats.xml import Element, inline_items
 from vtrans.apps.documents.inline import (
     BRACE,
     BRACES,
@@ -19,6 +19,7 @@ from vtrans.apps.documents.inline import (
     NUMBERED,
     PRINTF,
     Span,
+    has_icu,
     items_of,
     marks,
     placeholders,
@@ -121,18 +122,23 @@ def unescaped(text: str, escape: re.Pattern[str], letters: Mapping[str, str]) ->
     return paired(escape.sub(lambda at: chr(int(at[1], 16)) if at[1] else letters.get(at[2], at[2]) or "", text))
 
 
+class UnclearMessage(ValueError):
+    """A string whose placeholders are not clear, or an ICU message that cannot be divided into whole sentences."""
+
+
 class XmlString:
-    """A string of XLIFF, which may be a label with an accelerator. With `keep_space`, white space matters."""
+    """A string of XLIFF, which may be a label with an accelerator. With `keep_space`, white space matters. Raises
+    UnclearMessage for branches of ICU."""
 
     def __init__(self, part: Element, language: str, keep_space: bool = True) -> None:
+        if has_icu(part.inside):
+            raise UnclearMessage
         self._inside = part.inside
         text = "".join(child.text for child in part.children)
         label, self._accelerator = without_accelerator(text)
         if self._accelerator is None or any(child.name for child in part.children):
             self._accelerator = None
-            self.document = MarkedDocument(
-                list(inline_items(part, words_of if keep_space else indented_words_of)), language, escape
-            )
+            self.document = MarkedDocument(list(inline_items(part, keep_space)), language, escape)
         else:
             self.document = MarkedDocument(items_of(label), language, str, label=text)
 
@@ -163,10 +169,6 @@ def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded:
 # ICU messages. Word order differs between languages, so the text around the branches moves into each branch:
 # `You have {n, plural, one {# file} other {# files}}.` becomes
 # `{n, plural, one {You have # file.} other {You have # files.}}`.
-
-
-class UnclearMessage(ValueError):
-    """A string whose placeholders are not clear, or an ICU message that cannot be divided into whole sentences."""
 
 
 class IcuString(ProgramString):

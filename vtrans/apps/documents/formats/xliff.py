@@ -9,19 +9,13 @@ from xml.sax.saxutils import quoteattr
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
 from vtrans.apps.documents.formats.xml import SPACE, Element, root_of
-from vtrans.apps.documents.inline import has_icu
 from vtrans.apps.documents.program_strings import UnclearMessage, XmlString
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 
 _NAMESPACES = ("", *(f"urn:oasis:names:tc:xliff:document:{version}" for version in ("1.1", "1.2", "2.0", "2.1", "2.2")))
-XLIFF_ENDINGS = (
-    ".xlf",
-    ".xliff",
-    ".sdlxliff",
-    ".mqxliff",
-    ".mxliff",
-)  # the last three are from Trados, memoQ and Phrase
+XLIFF_ENDINGS = (".xlf", ".xliff", ".sdlxliff", ".mqxliff", ".mxliff")
+"""The last three are from Trados, memoQ and Phrase."""
 # The states of new segments in XLIFF 2.
 _REVIEW, _MEMORY = ({"state": "translated", "subState": f"vtrans:{name}"} for name in ("review", "memory"))
 _DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leaves
@@ -80,7 +74,7 @@ def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
         else:
             try:
                 sides = zip((source, target), languages, strict=True)
-                src, tgt = (_string(side, code, keep_space).document for side, code in sides)
+                src, tgt = (XmlString(side, code, keep_space).document for side, code in sides)
                 yield src, tgt
             except UnclearMessage:
                 yield "placeholders"
@@ -134,7 +128,7 @@ def _is_open(unit: Element, overwrite: bool) -> bool:
 def _slot(text: str, unit: Element, source: Element, language: str, second: bool, keep_space: bool) -> Slot:
     """Returns the slot for a unit. Raises UnclearMessage for branches of ICU."""
     target = unit.child("target")
-    string = _string(source, language, keep_space)
+    string = XmlString(source, language, keep_space)
     place = target.begin if target else source.end
     begin = unit.begin if second else place
 
@@ -152,13 +146,6 @@ def _slot(text: str, unit: Element, source: Element, language: str, second: bool
         return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
 
     return Slot(begin, target.end if target else place, [string.document], written, partial(written, approved=True))
-
-
-def _string(part: Element, language: str, keep_space: bool) -> XmlString:
-    """Returns a source or a target. Raises UnclearMessage for branches of ICU."""
-    if has_icu(part.inside):
-        raise UnclearMessage
-    return XmlString(part, language, keep_space)
 
 
 def _source(text: str, unit: Element) -> Element:

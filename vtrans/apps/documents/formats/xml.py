@@ -6,7 +6,7 @@ Entities that a document declares are refused: they could expand without bound.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
 from typing import Literal
@@ -28,8 +28,6 @@ _ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
 _PAIRS, _OPENING, _CLOSING = {"g", "mrk", "pc", "hi"}, {"bpt", "bx", "sc"}, {"ept", "ex", "ec"}
 
 _HALF = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")  # of a pair of tags, as Angular names them
-
-Words = Callable[[str], Iterator[Item]]
 
 
 @dataclass
@@ -171,21 +169,6 @@ def _tree(data: bytes, events: Sequence[tuple[int, str, str, dict[str, str]]]) -
     return root
 
 
-def words_of(text: str) -> Iterator[Item]:
-    """Yields the items of text in which white space matters."""
-    return (Item(item.kind, escape(item.raw), item.text, item.name) for item in items_of(text))
-
-
-def indented_words_of(text: str) -> Iterator[Item]:
-    """Yields the items of text in which line ends that only indent the file are spaces."""
-    return words_of(unindented(text))
-
-
-def unindented(text: str) -> str:
-    """Returns a text with spaces for the line ends that only indent the file."""
-    return re.sub(r"\n[ \t]+", " ", text)
-
-
 def enclosed(node: Element, kind: Literal["open", "break"], inside: Iterable[Item], name: str = "") -> Iterator[Item]:
     """Yields the items inside an element between its tags."""
     yield Item(kind, node.opening, name=name)
@@ -193,22 +176,25 @@ def enclosed(node: Element, kind: Literal["open", "break"], inside: Iterable[Ite
     yield Item("close" if kind == "open" else kind, node.closing, name=name)
 
 
-def inline_items(element: Element, words: Words = words_of, pairs: Collection[str] = _PAIRS) -> Iterator[Item]:
-    """Yields the items of a translatable element. `words` reads text, and the elements `pairs` surround text."""
+def inline_items(element: Element, keep_space: bool = True) -> Iterator[Item]:
+    """Yields the items of a translatable element. Without `keep_space`, line ends that only indent the file are
+    spaces."""
     for is_words, nodes in groupby(element.children, is_text):
-        if is_words:
-            yield from words("".join(node.text for node in nodes))
+        if not is_words:
+            for node in nodes:
+                yield from _inline(node, keep_space)
             continue
-        for node in nodes:
-            yield from _inline(node, words, pairs)
+        text = "".join(node.text for node in nodes)
+        for item in items_of(text if keep_space else re.sub(r"\n[ \t]+", " ", text)):
+            yield Item(item.kind, escape(item.raw), item.text, item.name)
 
 
-def _inline(node: Element, words: Words, pairs: Collection[str]) -> Iterator[Item]:
+def _inline(node: Element, keep_space: bool) -> Iterator[Item]:
     given = node.attributes
     if given.get("mtype") == "seg":
-        yield from enclosed(node, "break", inline_items(node, words, pairs))
-    elif node.name in pairs and node.opening and given.get("translate") != "no" and given.get("mtype") != "protected":
-        yield from enclosed(node, "open", inline_items(node, words, pairs), f"{node.begin}")
+        yield from enclosed(node, "break", inline_items(node, keep_space))
+    elif node.name in _PAIRS and node.opening and given.get("translate") != "no" and given.get("mtype") != "protected":
+        yield from enclosed(node, "open", inline_items(node, keep_space), f"{node.begin}")
     elif half := _HALF.fullmatch(given.get("equiv") or given.get("id", "")):
         yield Item("open" if half[1] == "START" else "close", node.raw, name=f"half {half[2]}")
     elif node.name in _OPENING | _CLOSING:
