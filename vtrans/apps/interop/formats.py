@@ -22,7 +22,6 @@ from vtrans.apps.interop.trimming import Keep, trimmed
 from vtrans.model.checkpoint import LoadedModel, load_model, save_model
 from vtrans.model.network import count_parameters
 from vtrans.storage.model_file import training_of
-from vtrans.storage.run_folder import run_of
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import check_path, destination, named_os_errors, no_file, overwritten, replaced, sync_folder
@@ -82,12 +81,10 @@ def import_model(
 
     `read_model` explains the options. `keep` trims the vocabulary, even of a model file of vtrans. The two programs are
     compared, with the whole vocabulary, if the other one is installed; its model is loaded after ours is released.
-    Raises FileError for a model that cannot be imported, InputError for an `out` in a run folder, and VtransError,
-    leaving `out` unchanged, if the two programs differ by more than rounding.
+    Raises FileError for a model that cannot be imported, and VtransError, leaving `out` unchanged, if the two programs
+    differ by more than rounding.
     """
     destination(out, "model")  # fail early
-    if run_of(out):
-        raise InputError(f"`out` must be a file outside a run folder, got {out}.")
     parts = [file for file in path.iterdir() if training_of(file) is None] if path.is_dir() else [path]
     if any(overwritten(file, [out]) for file in parts):
         raise InputError(f"`out` must not be a file of the model {path}, got {out}.")
