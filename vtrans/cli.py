@@ -152,7 +152,7 @@ _PANELS = {
 }
 """The commands by panel, with the application that has them, if it is not the core. Each is a function in the file of
 its name in the folder commands/."""
-for _application in ("analysis", "documents", "interop"):
+for _application in ("documents", "interop"):
     getattr(applications, _application).package = f"vtrans.apps.{_application}"
 for _panel, _names in _PANELS.items():
     for _place in _names.split():

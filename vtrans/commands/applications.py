@@ -15,4 +15,4 @@ class Application:
         return import_module(f"{self.package}.{module}")
 
 
-analysis, documents, interop = Application(), Application(), Application()
+documents, interop = Application(), Application()

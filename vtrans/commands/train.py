@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from vtrans.commands.applications import analysis, interop
+from vtrans.commands.applications import interop
 from vtrans.commands.generated import option
 from vtrans.commands.shared_options import Device, Quiet, TrainProcesses, TrainThreads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
 from vtrans.data.options import PrepareOptions
 from vtrans.system.console import Console
-from vtrans.system.errors import InputError, VtransError
-
-if TYPE_CHECKING:
-    from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import InputError
 
 OUT = "Run folder to write. If it holds a run, that run is resumed."
 RECIPE = f"Name of a recipe, or a TOML file.  [default: the recipe of the run that is resumed, else {DEFAULT_RECIPE}]"
@@ -24,7 +20,6 @@ SET = "Replace a value of the recipe, such as train.max_steps=500. May be repeat
 FOR = "Refuse a recipe whose model `vtrans export --to FORMAT` could not write."
 INIT_FROM = "Start a new run with the weights of this model. Its vocabulary may differ."
 COMPILE = "Compile the layers for a GPU; resuming is then not bit-exact. On a CPU, steps take twice as long."
-REPORT = "After each validation, write report.html to the run folder, as `vtrans report` does."
 DRY_RUN = "Estimate the time and memory that training takes, and write nothing."
 
 
@@ -39,7 +34,6 @@ def train(
         bool, option("Delete the run in the run folder and start over.", panel="Run", flag="--fresh")
     ] = False,
     compile_: Annotated[bool, option(COMPILE, panel="Speed", flag="--compile")] = False,
-    report: Annotated[bool, option(REPORT, panel="Run", flag="--report")] = False,
     dry_run: Annotated[bool, option(DRY_RUN, panel="Run", flag="--dry-run")] = False,
     device: Device = None,
     processes: TrainProcesses = None,
@@ -52,25 +46,16 @@ def train(
     """
     if dry_run and quiet:
         raise InputError("--dry-run prints an estimate; leave out --quiet.")
-    from vtrans.storage.run_folder import RunFolder
-    from vtrans.training.trainer import Trainer
     from vtrans.training.trainer import train as run_training
 
     programs = interop("capabilities").PROGRAMS if export_to else {}
     if export_to is not None and export_to not in programs:
         raise InputError(f"--for must be one of {', '.join(programs)}, got {export_to!r}.")
-    console = Console(quiet=quiet)
-
-    class Reporting(Trainer):
-        def after_validation(self, record: Mapping[str, Any]) -> None:
-            _write_report(RunFolder(out), console)
-
     run_training(
         data,
         recipe,
         out=out,
-        trainer=Reporting if report else Trainer,
-        console=console,
+        console=Console(quiet=quiet),
         overrides=overrides or [],
         fresh=fresh,
         device=device,
@@ -83,11 +68,3 @@ def train(
         if export_to
         else lambda model: None,
     )
-
-
-def _write_report(run: RunFolder, console: Console) -> None:
-    """Writes the report of a run that is still training. A failure ends neither the training nor later reports."""
-    try:
-        analysis("report").write_report([run.path], run.report)
-    except (VtransError, OSError) as error:
-        console.warn(f"the report was not written: {error}")

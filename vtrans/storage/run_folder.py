@@ -37,7 +37,7 @@ class RunFolder:
     """The folder of a run, with the files that `vtrans train` and `vtrans average` write.
 
     These are recipe.toml, metrics.jsonl, step-*.safetensors, best, last and averaged.safetensors; validation/, with the
-    translations of each validation; state/, which only resuming needs; report.html and tensorboard/ on request. Raises
+    translations of each validation; state/, which only resuming needs; tensorboard/ on request. Raises
     FileError for a path that is not UTF-8."""
 
     def __init__(self, path: str | Path) -> None:
@@ -50,7 +50,6 @@ class RunFolder:
         self.averaged = self.path / "averaged.safetensors"
         self.events = self.path / "tensorboard"
         self.validation = self.path / "validation"
-        self.report = self.path / "report.html"
         self.valid_src = self.validation / "source.txt"
         self.valid_ref = self.validation / "reference.txt"
         self.states = self.path / "state"

@@ -213,7 +213,7 @@ def remove_run(run: RunFolder) -> None:
     """Removes the files of a run and nothing else. Keeps recipe.toml, which the new run replaces. Removes the states
     first, so that half a run is never resumed."""
     run.prune([], -1)
-    for path in (run.metrics, run.last, run.best, run.averaged, run.report):
+    for path in (run.metrics, run.last, run.best, run.averaged):
         path.unlink(missing_ok=True)
     remove_events(run.events)
     _remove_translations(run)

@@ -11,7 +11,6 @@ from cli_runner import Done, Run
 
 from vtrans.apps.analysis.report import PAGE, marked, report
 from vtrans.apps.analysis.run_history import MOST_POINTS, RunHistory, histories
-from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import load_model
 from vtrans.model.network import count_parameters
 from vtrans.storage.run_folder import RunFolder
@@ -127,23 +126,6 @@ def test_damaged_records_are_named(run_copy: RunFolder, line: str) -> None:
     run_copy.metrics.write_text("\n".join([lines[0], line, *lines[1:], ""]))
     with pytest.raises(FileError, match="line 2"):
         histories([run_copy.path])
-
-
-def test_training_updates_the_report(tiny_data: DataFolder, run_copy: RunFolder, run_cli: Run) -> None:
-    args = ("train", "--data", tiny_data.path, "--out", run_copy.path, "--quiet")
-    done = run_cli(*args, "--set", "train.max_steps=40", "--report")
-    assert done == Done(0, b"", "")
-    page = Page(run_copy.report.read_text())
-    assert histories([run_copy.path])[0].valid[-1]["step"] == 40
-    assert ">40<" in run_copy.report.read_text()
-    assert "Curves" in page.text
-    # A report that cannot be written ends no training.
-    run_copy.report.unlink()
-    run_copy.report.mkdir()
-    done = run_cli(*args, "--set", "train.max_steps=50", "--report")
-    assert done.code == 0
-    assert "report" in done.err
-    assert max(run_copy.steps()) == 50
 
 
 def test_the_command_writes_one_page(tiny_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
