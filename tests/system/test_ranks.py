@@ -15,8 +15,7 @@ from runs import CPU
 
 from vtrans.cli import _run
 from vtrans.data.store import DataFolder
-from vtrans.system.local_ranks import LocalRanks
-from vtrans.system.ranks import Ranks
+from vtrans.system.ranks import LocalRanks, Ranks
 from vtrans.training.trainer import train
 
 pytestmark = pytest.mark.usefixtures("no_orphans")

@@ -21,8 +21,7 @@ from vtrans.model.kernels import Kernels
 from vtrans.model.products import HAS_ONEDNN
 from vtrans.system.console import Console
 from vtrans.system.errors import RecipeError
-from vtrans.system.local_ranks import ADVICE, LocalRanks
-from vtrans.system.ranks import Ranks
+from vtrans.system.ranks import ADVICE, LocalRanks, Ranks
 from vtrans.system.resources import available_memory, total_memory
 from vtrans.training.parts import Job
 from vtrans.training.progress import Progress

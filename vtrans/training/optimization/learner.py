@@ -30,8 +30,7 @@ from vtrans.model.network import Transformer
 from vtrans.model.ssru import SSRU
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
-from vtrans.system.local_ranks import share_memory
-from vtrans.system.ranks import Ranks
+from vtrans.system.ranks import Ranks, share_memory
 from vtrans.system.seeds import derived_seed
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
