@@ -12,7 +12,7 @@ from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, voc
 from vtrans.apps.analysis.attention_map import attention_map
 from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.server.batching import RequestOptions
-from vtrans.apps.server.models import workers_for
+from vtrans.apps.server.models import Model, workers_for
 from vtrans.engines.alignments import NO_WORD
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
@@ -133,7 +133,7 @@ def test_formality_equals_prefixing_its_symbol() -> None:
 
 def test_the_server_asks_the_model_for_the_form_of_a_request() -> None:
     pair, made = Languages("en", "de"), polite(">>de<<", ">>fr<<")
-    with workers_for({pair: made}, {}, Division(1, 1, False), print) as workers:
+    with workers_for({pair: Model(pair, made)}, Division(1, 1, False), print) as workers:
         found = []
         formalities: tuple[Formality | None, ...] = (None, "more", "less")
         for formality in formalities:

@@ -9,7 +9,7 @@ from translators import translator
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.server.batching import RequestOptions
-from vtrans.apps.server.models import workers_for
+from vtrans.apps.server.models import Model, workers_for
 from vtrans.system.errors import InputError
 from vtrans.translate.steps.line import Line
 from vtrans.translate.stream import Division
@@ -35,9 +35,9 @@ def test_a_request_may_have_a_glossary() -> None:
 
 
 def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protected() -> None:
-    models = {EN_DE: translator(max_length=0)}
     server = Glossary((pair_of("dog", "Hund"), pair_of("cat", "park")))
-    with workers_for(models, {EN_DE: server}, Division(1, 1, False), print) as workers:
+    models = {EN_DE: Model(EN_DE, translator(max_length=0), glossary=server)}
+    with workers_for(models, Division(1, 1, False), print) as workers:
         workers[EN_DE].check(RequestOptions(glossary=server))
         with serving(translate=workers[EN_DE].model) as client:
             said = client.translate("the dog {x} sleeps").json["translatedText"]
@@ -48,8 +48,7 @@ def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protecte
             assert "park" in said
             said = client.translate("<p>a <b>dog</b> &lt;x&gt; %s</p>", format="html").json["translatedText"]
             assert (said.count("&lt;x&gt;"), said.count("%s")) == (1, 1)
-    shrinking = {EN_DE: translator(stop="shrink")}
-    with workers_for(shrinking, {}, Division(1, 1, False), print) as workers:
-        with pytest.raises(InputError, match="`stop`"):
-            workers[EN_DE].check(RequestOptions(glossary=server))
-        workers[EN_DE].check(RequestOptions())
+    shrinking = Model(EN_DE, translator(stop="shrink"))
+    with pytest.raises(InputError, match="`stop`"):
+        shrinking.check(RequestOptions(glossary=server))
+    shrinking.check(RequestOptions())

@@ -18,12 +18,12 @@ import pytest
 from cli_runner import Run, copies_of, start
 from conftest import tiny_train
 from corpora import made, two_languages
-from services import DE_EN, EN_DE, Client
+from services import Client
 from translators import window
 
 from vtrans.apps.documents.memory import Memory
 from vtrans.apps.server.batching import RequestOptions
-from vtrans.apps.server.commands.serve import _calibrations, _translators
+from vtrans.apps.server.commands.serve import _models
 from vtrans.apps.server.models import workers_for
 from vtrans.apps.server.running import listen
 from vtrans.config import CACHE_VARIABLE, EngineConfig
@@ -109,12 +109,12 @@ def test_a_copy_that_dies_is_named_and_replaced_and_its_requests_are_answered(en
 def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Run, tmp_path: Path) -> None:
     made(two_languages(tmp_path, vocab_size=320))
     run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=10")
-    translators, _ = _translators([run.path], [f"pt-fr={run.path}"], Console(quiet=True), device="cpu")
-    assert len({id(translator) for translator in translators.values()}) == 1
-    with workers_for(translators, {}, Division(1, 1, False), print) as workers:
+    models = _models([run.path], [f"pt-fr={run.path}"], Console(quiet=True), {"device": "cpu"}, {})
+    assert len({id(model.translator) for model in models.values()}) == 1
+    with workers_for(models, Division(1, 1, False), print) as workers:
         for pair, worker in workers.items():
             ((found,),) = asyncio.run(worker.translate(window([SENTENCE]), RequestOptions()))
-            assert found.text == next(translators[pair].translate([SENTENCE], to=pair.tgt))
+            assert found.text == next(models[pair].translator.translate([SENTENCE], to=pair.tgt))
     done = run_cli("serve", "--pair", f"en-it={run.path}")
     assert (done.code, "de, fr" in done.err) == (2, True)
     with served(run.path) as (_, client):
@@ -220,11 +220,10 @@ def test_words_of_a_served_model_have_a_confidence(run_copy: RunFolder) -> None:
 def test_a_calibration_that_does_not_fit_is_named(run_copy: RunFolder) -> None:
     def calibrated() -> tuple[bool, str]:
         """Returns whether the calibration is used, and what is said of it."""
-        console = Console(stream=(said := io.StringIO()))
-        translators, paths = _translators([run_copy.path], [f"de-en={run_copy.path}"], Console(quiet=True))
-        found = _calibrations(translators, paths, EngineConfig(), console)
-        assert list(found) in ([], [EN_DE, DE_EN])
-        return bool(found), said.getvalue()
+        console = Console(quiet=True, stream=(said := io.StringIO()))
+        models = _models([run_copy.path], [f"de-en={run_copy.path}"], console, {}, {})
+        (used,) = {model.calibration is not None for model in models.values()}
+        return used, said.getvalue()
 
     assert calibrated() == (False, "")
     calibrate(run_copy)

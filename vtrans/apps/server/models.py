@@ -24,103 +24,98 @@ from vtrans.translate.wording.glossary import Glossary
 
 ADVICE = "another one takes its place; if it happens again, choose fewer processes"
 
-
 BatchRequest = tuple[Languages, Sequence[Line], RequestOptions]
 
 
-@contextmanager
-def workers_for(
-    translators: Mapping[Languages, Translator],
-    glossaries: Mapping[Languages, Glossary],
-    division: Division,
-    warn: Callable[[str], None],
-    calibrations: Mapping[Languages, Calibration] | None = None,
-) -> Iterator[dict[Languages, Worker]]:
-    """Yields a worker for each model; glossaries and calibrations are optional per model. `warn` is called when a copy
-    dies; its lines are then retried once in another copy.
-
-    All models on the CPU share the copies, and so the processors. Enter the block before this process starts
-    other threads.
-    """
-    requested = _Requested(translators, glossaries, calibrations or {})
-    numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
-
-    def answer(request: BatchRequest, tell: Tell) -> list[Nbest]:
-        """Answers a request in a copy of this process."""
-        set_threads(division.threads)
-        return translated(request, lambda i, nbest: tell((i, nbest)))
-
-    def translated(
-        request: BatchRequest, ready: Callable[[int, Nbest], None], abandoned: Callable[[], bool] | None = None
-    ) -> list[Nbest]:
-        pair, lines, options = request
-        translator, chosen = requested.options(pair, options)
-        batch = [replace(line, number=number) for number, line in enumerate(lines, 1)]
-        translator.translate_window(
-            batch,
-            replace(chosen, abandoned=abandoned),
-            ready=lambda line: ready(line.number - 1, _nbest(line.translations)),
-        )
-        return [_nbest(line.translations) for line in batch]
-
-    number = max(numbers.values())
-    with WorkerPool(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
-        slots = Slots(max(number, 1))
-
-        def worker(pair: Languages, translator: Translator) -> Worker:
-            def translate(lines: Sequence[Line], options: RequestOptions, ready: Batch) -> list[Nbest]:
-                request = pair, lines, options
-                if copies is None or not numbers[pair]:
-                    return translated(request, ready, ready.abandoned)
-                for _ in range(2):
-                    try:
-                        return copies.call(request, lambda part: ready(*part), ready.abandoned)
-                    except DiedError as error:
-                        warn(str(error))
-                        died = error
-                raise died
-
-            return Worker(translate, translator.search.beam, slots, check=partial(requested.check, pair))
-
-        yield {pair: worker(pair, translator) for pair, translator in translators.items()}
-
-
 @dataclass(frozen=True)
-class _Requested:
-    """Translators for requests, by language pair and search settings."""
+class Model:
+    """A translator of one pair of languages, with its calibration and glossary if it has them."""
 
-    translators: Mapping[Languages, Translator]
-    glossaries: Mapping[Languages, Glossary]
-    calibrations: Mapping[Languages, Calibration]
+    pair: Languages
+    translator: Translator
+    calibration: Calibration | None = None
+    glossary: Glossary | None = None
 
-    def options(self, pair: Languages, options: RequestOptions) -> tuple[Translator, TranslateOptions]:
-        """Returns the translator of a request, and its options. A request's terms take precedence over the model's
-        glossary. Raises InputError for a request with confidence if the model has no calibration."""
-        calibration = self.calibrations.get(pair) if options.confidence else None
-        if options.confidence and calibration is None:
+    def _options(self, options: RequestOptions) -> TranslateOptions:
+        if options.confidence and self.calibration is None:
+            src, tgt = self.pair
             raise InputError(
-                f"`confidence` needs a calibrated model, and that from {pair.src} to {pair.tgt} is not; leave it out."
+                f"`confidence` needs a calibrated model, and that from {src} to {tgt} is not; leave it out."
             )
-        translator, glossary = self.translators[pair], self.glossaries.get(pair)
+        glossary = self.glossary
         if options.glossary is not None:
             glossary = glossary.with_terms(options.glossary) if glossary else options.glossary
-        to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
-        return translator, TranslateOptions(
+        return TranslateOptions(
             options.nbest,
             alignments=options.alignments,
             glossary=glossary,
             protect=PROTECTION,
-            to=to,
+            to=self.pair.tgt if self.translator.engine.tags else None,  # it may record other languages than its pair
             formality=options.formality,
-            calibration=calibration,
+            calibration=self.calibration if options.confidence else None,
         )
 
-    def check(self, pair: Languages, options: RequestOptions) -> None:
-        """Raises InputError for options that the model of this pair does not support."""
-        translator, chosen = self.options(pair, options)
-        translator.check(chosen)
+    def check(self, options: RequestOptions) -> None:
+        """Raises InputError for options that the model does not support."""
+        self.translator.check(self._options(options))
+
+    def translate(
+        self,
+        lines: Sequence[Line],
+        options: RequestOptions,
+        ready: Callable[[int, Nbest], None],
+        abandoned: Callable[[], bool] | None = None,
+    ) -> list[Nbest]:
+        """Returns the translations of each line; a request's terms take precedence over the model's glossary. Calls
+        `ready` with a line's index and translations as soon as it has them."""
+        batch = [replace(line, number=number) for number, line in enumerate(lines, 1)]
+        self.translator.translate_window(
+            batch,
+            replace(self._options(options), abandoned=abandoned),
+            ready=lambda line: ready(line.number - 1, _nbest(line.translations)),
+        )
+        return [_nbest(line.translations) for line in batch]
 
 
 def _nbest(translations: Sequence[Translation]) -> Nbest:
     """Returns only the parts of translations that a request needs, so that copies send little back."""
     return [Translated(t.text, t.alignment, t.word_confidences) for t in translations]
+
+
+@contextmanager
+def workers_for(
+    models: Mapping[Languages, Model], division: Division, warn: Callable[[str], None]
+) -> Iterator[dict[Languages, Worker]]:
+    """Yields a worker for each model. `warn` is called when a copy dies; its lines are then retried once in another
+    copy.
+
+    All models on the CPU share the copies, and so the processors. Enter the block before this process starts
+    other threads.
+    """
+    numbers = {pair: division.copies(model.translator.engine) for pair, model in models.items()}
+    number = max(numbers.values())
+
+    def answer(request: BatchRequest, tell: Tell) -> list[Nbest]:
+        """Answers a request in a copy of this process."""
+        set_threads(division.threads)
+        pair, lines, options = request
+        return models[pair].translate(lines, options, lambda i, nbest: tell((i, nbest)))
+
+    with WorkerPool(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
+
+        def translate(pair: Languages, lines: Sequence[Line], options: RequestOptions, ready: Batch) -> list[Nbest]:
+            if copies is None or not numbers[pair]:
+                return models[pair].translate(lines, options, ready, ready.abandoned)
+            for _ in range(2):
+                try:
+                    return copies.call((pair, lines, options), lambda part: ready(*part), ready.abandoned)
+                except DiedError as error:
+                    warn(str(error))
+                    died = error
+            raise died
+
+        slots = Slots(max(number, 1))
+        yield {
+            pair: Worker(partial(translate, pair), model.translator.search.beam, slots, check=model.check)
+            for pair, model in models.items()
+        }

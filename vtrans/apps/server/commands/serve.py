@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +19,9 @@ from vtrans.text.languages import Languages, languages_in
 
 if TYPE_CHECKING:
     from vtrans.apps.server.access import Access
+    from vtrans.apps.server.models import Model
     from vtrans.translate.confidence import Calibration
     from vtrans.translate.translator import Translator
-    from vtrans.translate.wording.glossary import Glossary
 
 NEEDED = (*DOCUMENT_PACKAGES, "pydantic", "starlette", "uvicorn", "python_multipart", "py3langid")  # the extra `serve`
 MODELS = "Run folders or model files that record their languages."
@@ -90,15 +91,13 @@ def serve(
         _check_memory(memory, access)
     listen(host, port).close()  # a wrong address is reported before the models are loaded
     division = divide(processes, threads)
-    settings = {**engine, **search}
-    translators, paths = _translators(models, pairs or [], console, **settings)
-    calibrations = _calibrations(translators, paths, EngineConfig(**engine), console)
+    loaded = _models(models, pairs or [], console, engine, search)
+    _add_glossaries(loaded, glossaries or [])
     # The copies of this process must not inherit its socket: clients could connect to it until the last copy ends.
-    terms = _glossaries(glossaries or [], translators)
-    making = workers_for(translators, terms, division, console.warn, calibrations)
+    making = workers_for(loaded, division, console.warn)
     kept = closing(Memory(memory)) if memory else nullcontext()
     with making as workers, kept as corrections, listen(host, port) as made:
-        fuzzy = [pair for pair, translator in translators.items() if translator.uses_matches]
+        fuzzy = [pair for pair, model in loaded.items() if model.translator.uses_matches]
         service = Service(workers, corrections, fuzzy, pivot)
         app = make_app(service, limits, access=access, warn=console.warn, version=vtrans.__version__)
         through = {pair: f" (through {pivot.through})" for pair, pivot in service.pivots.items()}
@@ -123,81 +122,75 @@ def _check_memory(path: Path, access: Access) -> None:
     Memory(path).close()
 
 
-def _translators(
-    models: list[Path], pairs: list[str], console: Console, **settings: Any
-) -> tuple[dict[Languages, Translator], dict[Languages, Path]]:
-    """Returns the model of each pair of languages, in the order of the options, loaded with these settings of
-    `vtrans.load`, and its path."""
+def _models(
+    paths: list[Path], pairs: list[str], console: Console, engine: dict[str, Any], search: dict[str, Any]
+) -> dict[Languages, Model]:
+    """Returns the model of each pair of languages, in the order of the options, loaded with these settings."""
+    from vtrans.apps.server.models import Model
     from vtrans.translate.loading import load
 
     named = [_pair(text) for text in pairs]
-    if not models and not named:
-        models = [Path(DEFAULT_RUN)]
-    loaded: dict[Path, Translator] = {}
-    translators: dict[Languages, Translator] = {}
-    paths: dict[Languages, Path] = {}
-    for asked, path in [*((None, path) for path in models), *named]:
+    if not paths and not named:
+        paths = [Path(DEFAULT_RUN)]
+    loaded: dict[Path, tuple[Translator, Calibration | None]] = {}
+    models: dict[Languages, Model] = {}
+    for asked, path in [*((None, path) for path in paths), *named]:
         if path not in loaded:
-            loaded[path] = load(path, console=console, **settings)
-            loaded[path].console = None  # its warnings would name lines of batches, which no client knows
-        translator = loaded[path]
+            translator = load(path, console=console, **engine, **search)
+            translator.console = None  # its warnings would name lines of batches, which no client knows
+            loaded[path] = translator, _calibration(path, translator, EngineConfig(**engine), console)
+        translator, calibration = loaded[path]
         if not (served := [asked] if asked else translator.engine.languages):
             raise InputError(f"{path} does not record its languages; name them with --pair en-de={path}.")
         for languages in served:
-            if languages in translators:
+            if languages in models:
                 raise InputError(f"there are two models from {languages.src} to {languages.tgt}; give only one.")
             if (tags := translator.engine.tags) and languages.tgt not in tags:
                 raise InputError(
                     f"--pair must name a target language of {path} ({', '.join(tags)}), got {languages.tgt}."
                 )
-            translators[languages], paths[languages] = translator, path
-    return translators, paths
+            models[languages] = Model(languages, translator, calibration)
+    return models
 
 
-def _calibrations(
-    translators: dict[Languages, Translator], paths: dict[Languages, Path], engine: EngineConfig, console: Console
-) -> dict[Languages, Calibration]:
-    """Returns the calibrations of the models that have one. If one cannot be used, there is a warning."""
+def _calibration(path: Path, translator: Translator, engine: EngineConfig, console: Console) -> Calibration | None:
+    """Returns the calibration of a model, or None if it has none. If it cannot be used, there is a warning."""
     from vtrans.storage.run_folder import choose_model
     from vtrans.translate.confidence import Calibration, made_with
 
-    loaded: dict[Path, Calibration] = {}
-    for path, languages in {path: languages for languages, path in paths.items()}.items():
-        file = choose_model(path).file
-        if not Calibration.path([file]).exists():
-            continue
-        try:
-            loaded[path] = Calibration.load([file])
-        except FileError as error:
-            console.warn(f"no word gets a confidence: {error}")
-            continue
-        loaded[path].check(made_with(translators[languages].search, engine, ()), console)
-    return {languages: loaded[path] for languages, path in paths.items() if path in loaded}
+    file = choose_model(path).file
+    if not Calibration.path([file]).exists():
+        return None
+    try:
+        calibration = Calibration.load([file])
+    except FileError as error:
+        console.warn(f"no word gets a confidence: {error}")
+        return None
+    calibration.check(made_with(translator.search, engine, ()), console)
+    return calibration
 
 
-def _glossaries(options: list[str], translators: dict[Languages, Translator]) -> dict[Languages, Glossary]:
-    """Returns the glossaries of the pairs of languages that have one. A file without languages belongs to the only
-    pair."""
+def _add_glossaries(models: dict[Languages, Model], options: list[str]) -> None:
+    """Adds glossaries to the models of their pairs. A file without languages belongs to the only pair."""
     from vtrans.translate.wording.glossary import read_glossary
 
-    glossaries: dict[Languages, Glossary] = {}
     for text in options:
         codes, _, path = text.partition("=")
         languages = languages_in(codes) if path else None
-        if languages is None and len(translators) == 1:
-            languages, path = next(iter(translators)), text
-        if languages not in translators:
+        if languages is None and len(models) == 1:
+            languages, path = next(iter(models)), text
+        if languages not in models:
             raise InputError(
                 f"--glossary must be the languages of a model and a file, such as en-de=FILE, got {text!r}."
             )
-        if languages in glossaries:
+        model = models[languages]
+        if model.glossary:
             raise InputError(f"there are two glossaries from {languages.src} to {languages.tgt}; give only one.")
-        if not translators[languages].search.can_require_phrases:
+        if not model.translator.search.can_require_phrases:
             raise InputError(
                 f"the model from {languages.src} to {languages.tgt} does not support --glossary; leave it out."
             )
-        glossaries[languages] = read_glossary(Path(path))
-    return glossaries
+        models[languages] = replace(model, glossary=read_glossary(Path(path)))
 
 
 def _pair(text: str) -> tuple[Languages, Path]:
