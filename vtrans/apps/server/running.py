@@ -75,9 +75,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server(app: Any, proxies: Sequence[str] = ()) -> Server:
-    """Returns a server for the application that trusts these proxies. It writes no log, because query strings may
-    contain text to translate."""
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+    """Returns a server for the application that trusts these proxies. It writes no log, because query strings and
+    errors may contain text to translate."""
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return Server(
         uvicorn.Config(

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 
 from vtrans.apps.documents.document import PlainDocument
@@ -37,11 +37,6 @@ FORMALITY: dict[str, Formality] = {"more": "more", "less": "less", "prefer_more"
 def _unsupported(value: Any) -> None:
     if value:
         raise ValueError("must be left out: this server has no such feature")
-
-
-def _as_text(value: Any) -> Any:
-    """Returns a number or boolean of JSON as a string."""
-    return str(int(value)) if isinstance(value, (bool, int)) else value
 
 
 Unsupported = Annotated[Any, AfterValidator(_unsupported), Field(description="Not supported.")]
@@ -77,7 +72,7 @@ class Asked(Fields):
 class TextRequest(Asked):
     MAY_BE_EMPTY: ClassVar = ("text",)
     text: Text | Texts
-    split_sentences: Annotated[Literal["1", "nonewlines", "0"] | None, BeforeValidator(_as_text)] = None
+    split_sentences: Literal["1", "nonewlines", "0", 1, 0] | None = None
     tag_handling: Literal["xml", "html"] | None = None
     ignore_tags: TagNames = ""
     splitting_tags: TagNames = ""
@@ -89,7 +84,8 @@ class TextRequest(Asked):
     @property
     def read(self) -> Read:
         """The function that makes documents of the texts."""
-        splitting = SPLITTING[self.split_sentences or ("nonewlines" if self.tag_handling == "html" else "1")]
+        usual = "nonewlines" if self.tag_handling == "html" else "1"
+        splitting = SPLITTING[str(usual if self.split_sentences is None else self.split_sentences)]
         ignored, dividing, joining = map(_names, (self.ignore_tags, self.splitting_tags, self.non_splitting_tags))
         if self.tag_handling == "html":
             return partial(html_document, ignored=frozenset(map(str.lower, ignored)), splitting=splitting)
