@@ -140,7 +140,7 @@ def test_a_name_is_never_a_path(client: Client, name: str) -> None:
 
 def test_results_are_kept_for_a_time_and_within_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     def sent(client: Client) -> str:
-        return urlsplit(send(client, "a.txt", b"a" * 400).json["translatedFileUrl"]).path
+        return str(urlsplit(send(client, "a.txt", b"a" * 400).json["translatedFileUrl"]).path)
 
     monkeypatch.setattr(uploads, "MOST_KEPT", 1000)
     with serving() as client:
