@@ -105,8 +105,8 @@ def test_the_shell_gets_completions(
 @dataclass(frozen=True)
 class Stored:
     PANEL: ClassVar[str] = "Search"
-    width: int = number(4, 1, 9, "Width, at least `depth`.")
-    depth: float = number(0.5, 0.0, 1.0, "Depth.")
+    width: int = number(4, (1, 9), "Width, at least `depth`.")
+    depth: float = number(0.5, (0.0, 1.0), "Depth.")
     rule: str = choice("first", {"first": "the first", "last": ""}, "Which one.", metavar="RULE")
     words: tuple[str, ...] = texts("Words.", unset="none")
     on: bool = flag(True, "Whether it is on.")
@@ -116,7 +116,7 @@ class Stored:
 class Files:
     inputs: tuple[Path, ...] = paths("Texts.", flag="--input")
     out: Path | None = path(None, "Result.", unset="stdout")
-    lines: int = number(3, 1, 9, "Lines.")
+    lines: int = number(3, (1, 9), "Lines.")
     quick: bool = flag(False, "Be quick.")
 
 

@@ -62,8 +62,7 @@ class Ensemble:
 
     model: Sequence[Path] = ()
     weights: tuple[float, ...] = numbers(
-        0.0,
-        math.inf,
+        (0.0, math.inf),
         "Weight of a model in the ensemble's average; one per `model`.",
         flag="--weight",
         advanced=True,

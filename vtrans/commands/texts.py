@@ -52,8 +52,7 @@ class Text:
     on_bad_utf8: OnBadUtf8 = BAD_UTF8
     chunk_lines: int | None = number(
         None,
-        1,
-        10**9,
+        (1, 10**9),
         "Make `output` a folder with one file per N lines, which `vtrans collect` joins. The same command resumes a "
         "job that was stopped, and several jobs may share the folder.",
         "lines",

@@ -70,8 +70,7 @@ class Reading:
     )
     min_confidence: float = number(
         0.0,
-        0.0,
-        1.0,
+        (0.0, 1.0),
         "Leave a line blank, and an entry of a document without a translation, if its translation is less likely to be "
         "right. It needs what `vtrans calibrate` writes.",
         panel="Output",
@@ -119,7 +118,7 @@ class Output:
 
     PANEL: ClassVar[str] = "Output"
 
-    nbest: int = number(1, 1, 10**6, "Number of different translations per line, best first.")
+    nbest: int = number(1, (1, 10**6), "Number of different translations per line, best first.")
     scores: bool = flag(False, "Write the score before each translation.")
     tsv: bool = flag(False, "Write the log-probability and the score before each translation.", advanced=True)
     confidence: bool = flag(

@@ -89,11 +89,12 @@ class Key:
 
 
 Choices = Mapping[str, str] | tuple[str, ...]
+Bounds = tuple[float, float]
 
 
-def number(default: float | None, low: float, high: float, help: str, unit: str = "", **facts: Any) -> Any:
-    """A field with a number in [low, high]; an integer if `low` is an int."""
-    return field(default=default, metadata={"key": Key(help, type(low), low, high, unit=unit, **facts)})
+def number(default: float | None, bounds: Bounds, help: str, unit: str = "", **facts: Any) -> Any:
+    """A field with a number within inclusive bounds; an integer if the lower bound is an int."""
+    return field(default=default, metadata={"key": Key(help, type(bounds[0]), *bounds, unit=unit, **facts)})
 
 
 def choice(default: str | None, choices: Choices, help: str, **facts: Any) -> Any:
@@ -112,9 +113,9 @@ def path(default: Path | str | None, help: str, **facts: Any) -> Any:
     return field(default=default, metadata={"key": Key(help, Path, **facts)})
 
 
-def numbers(low: float, high: float, help: str, **facts: Any) -> Any:
-    """A field with a list of numbers in [low, high], empty by default."""
-    return field(default=(), metadata={"key": Key(help, tuple, low, high, item=float, **facts)})
+def numbers(bounds: Bounds, help: str, **facts: Any) -> Any:
+    """A field with a list of numbers within inclusive bounds, empty by default."""
+    return field(default=(), metadata={"key": Key(help, tuple, *bounds, item=float, **facts)})
 
 
 def texts(help: str, **facts: Any) -> Any:

@@ -23,9 +23,11 @@ def _without_table(positions: str) -> bool:
 class ModelConfig:
     """The architecture. The defaults follow Vaswani et al. 2017, except for 3+3 layers and D 256."""
 
-    d_model: int = number(256, 2, 65536, "Width of the embeddings and layers, D.", summary="D {}")
-    d_ff: int = number(1024, 1, 1 << 20, "Width of the feed-forward layers, F.", summary="F {}")
-    heads: int = number(4, 1, 1024, "Number of attention heads, H. It must divide `d_model`.", "heads", summary="H {}")
+    d_model: int = number(256, (2, 65536), "Width of the embeddings and layers, D.", summary="D {}")
+    d_ff: int = number(1024, (1, 1 << 20), "Width of the feed-forward layers, F.", summary="F {}")
+    heads: int = number(
+        4, (1, 1024), "Number of attention heads, H. It must divide `d_model`.", "heads", summary="H {}"
+    )
     architecture: str = choice(
         "encoder-decoder",
         {
@@ -41,19 +43,20 @@ class ModelConfig:
         idle_if={"architecture": lambda value: not _decoder_only(value)},
     )
     encoder_layers: int = number(
-        3, 0, 1000, "Number of encoder layers; 0 for a decoder-only model.", "layers", summary="{} encoder layers"
+        3, (0, 1000), "Number of encoder layers; 0 for a decoder-only model.", "layers", summary="{} encoder layers"
     )
-    decoder_layers: int = number(3, 1, 1000, "Number of decoder layers.", "layers", summary="{} decoder layers")
+    decoder_layers: int = number(3, (1, 1000), "Number of decoder layers.", "layers", summary="{} decoder layers")
     dropout: float = number(
         0.1,
-        0.0,
-        0.95,
+        (0.0, 0.95),
         "Dropout after the embeddings and the sublayers (paper, section 5.4).",
         training_only=True,
         summary="dropout {}",
     )
-    attention_dropout: float = number(0.0, 0.0, 0.95, "Dropout on the attention weights.", training_only=True)
-    activation_dropout: float = number(0.0, 0.0, 0.95, "Dropout after the feed-forward activation.", training_only=True)
+    attention_dropout: float = number(0.0, (0.0, 0.95), "Dropout on the attention weights.", training_only=True)
+    activation_dropout: float = number(
+        0.0, (0.0, 0.95), "Dropout after the feed-forward activation.", training_only=True
+    )
     activation: str = choice(
         "relu", {"relu": "", "gelu": "", "swish": "x * sigmoid(x)"}, "Activation of the feed-forward layers."
     )
@@ -63,7 +66,7 @@ class ModelConfig:
         "Place of the layer norms.",
         summary="{}-norm",
     )
-    norm_eps: float = number(1e-5, 1e-12, 1.0, "Added to the variance in a layer norm; Marian's is 1e-6.")
+    norm_eps: float = number(1e-5, (1e-12, 1.0), "Added to the variance in a layer norm; Marian's is 1e-6.")
     tie: str = choice(
         "auto",
         {"auto": "src-tgt-softmax for a joint vocabulary, else tgt-softmax", **dict.fromkeys(TIE_FORMS, "")},
@@ -84,8 +87,7 @@ class ModelConfig:
     )
     max_positions: int = number(
         1024,
-        2,
-        1 << 20,
+        (2, 1 << 20),
         "Number of rows of a learned or stored position table; a decoder-only model uses half of them for each side.",
         "rows",
         idle_if={"positions": _without_table},
@@ -103,8 +105,7 @@ class ModelConfig:
     )
     share_group: int = number(
         0,
-        0,
-        1000,
+        (0, 1000),
         "Number of consecutive layers that share weights by `share_layers`; 0 means the whole stack.",
         "layers",
         idle_if={"share_layers": lambda value: value == "none"},
@@ -135,7 +136,7 @@ class ModelConfig:
         idle_if={"architecture": _decoder_only},
     )
     alignment_layer: int = number(
-        0, 0, 1000, "Decoder layer, counted from 1, whose first head aligns words; 0 means none.", adaptable=True
+        0, (0, 1000), "Decoder layer, counted from 1, whose first head aligns words; 0 means none.", adaptable=True
     )
     network: str = text(
         "transformer", "Network: transformer, or a class of your own, such as mine.py:MyTransformer.", omitted=True

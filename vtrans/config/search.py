@@ -23,24 +23,22 @@ class SearchConfig:
     PANEL: ClassVar[str] = "Search"
 
     beam: int = _usual_number(
-        4, 1, 1000, "Number of hypotheses kept per sentence; 1 is greedy search.", "hypotheses", signed=True
+        4, (1, 1000), "Number of hypotheses kept per sentence; 1 is greedy search.", "hypotheses", signed=True
     )
     beam_groups: int = _search_number(
         1,
-        1,
-        1000,
+        (1, 1000),
         "Number of groups that share the beam; each avoids the subwords that earlier groups choose (diverse beam "
         "search, Vijayakumar et al. 2018). It must divide `beam`.",
         "groups",
     )
     diversity: float = _search_number(
         0.5,
-        0.0,
-        1000.0,
+        (0.0, 1000.0),
         "Penalty per row of an earlier group of the beam that chose the same subword; 0.2 to 1 is usual.",
         idle_if={"beam_groups": lambda value: value == 1},
     )
-    alpha: float = _search_number(0.6, -10.0, 10.0, "Exponent of the length penalty.", ranks_only=True, signed=True)
+    alpha: float = _search_number(0.6, (-10.0, 10.0), "Exponent of the length penalty.", ranks_only=True, signed=True)
     length_penalty: str = _search_choice(
         "gnmt",
         {
@@ -67,8 +65,7 @@ class SearchConfig:
     )
     max_length: int = _number(
         0,
-        0,
-        10**6,
+        (0, 10**6),
         "Maximum number of subwords, EOS included. 0 keeps only the built-in limit: 50 more than the longest of "
         "source, prefix and `min_length`, unless `max_ratio` is set.",
         "tokens",
@@ -76,24 +73,21 @@ class SearchConfig:
     )
     max_ratio: float = _number(
         0.0,
-        0.0,
-        1000.0,
+        (0.0, 1000.0),
         "Maximum number of subwords per subword of the source, both with EOS, as in Marian; 0 means no such limit.",
         unset="none",
     )
-    min_length: int = _number(0, 0, 10**6, "Minimum number of subwords, without EOS.", "tokens", signed=True)
+    min_length: int = _number(0, (0, 10**6), "Minimum number of subwords, without EOS.", "tokens", signed=True)
     no_repeat_ngram: int = _number(
         0,
-        0,
-        1000,
+        (0, 1000),
         "Never repeat a sequence of this many subwords in a translation; 0 switches the rule off.",
         "tokens",
         signed=True,
     )
     repetition_penalty: float = _number(
         1.0,
-        1.0,
-        1000.0,
+        (1.0, 1000.0),
         "Factor on the log-probability of subwords that the translation already contains (Keskar et al. 2019). Scores "
         "include it.",
         signed=True,
@@ -108,16 +102,14 @@ class SearchConfig:
     )
     max_source: int = _number(
         1024,
-        1,
-        10**6,
+        (1, 10**6),
         "Maximum number of source subwords translated in one piece. Longer lines are cut into pieces, with a warning.",
         "tokens",
         signed=True,
     )
     batch_tokens: int = _number(
         2048,
-        1,
-        10**8,
+        (1, 10**8),
         "Maximum number of subwords per batch, padding included; 1 means one sentence at a time.",
         "tokens",
         panel="Speed",

@@ -18,28 +18,26 @@ _free_number, _free_choice, _free_flag = (partial(field, may_change=True) for fi
 class TrainConfig:
     """The training. The defaults follow Vaswani et al. 2017 where the paper has a value."""
 
-    max_steps: int = _free_number(20_000, 1, 10**9, "Number of updates.", "updates")
+    max_steps: int = _free_number(20_000, (1, 10**9), "Number of updates.", "updates")
     max_minutes: float = _free_number(
-        0.0, 0.0, 1e6, "Maximum minutes of training, validations included; 0 means no limit.", "minutes"
+        0.0, (0.0, 1e6), "Maximum minutes of training, validations included; 0 means no limit.", "minutes"
     )
     batch_tokens: int = number(
-        4096, 1, 10**8, "Maximum number of tokens of a batch on its larger side, padding included.", "tokens"
+        4096, (1, 10**8), "Maximum number of tokens of a batch on its larger side, padding included.", "tokens"
     )
-    accumulate: int = number(1, 1, 10**6, "Number of batches per update.", "batches")
+    accumulate: int = number(1, (1, 10**6), "Number of batches per update.", "batches")
     learning_rate: float = number(
         0.0,
-        0.0,
-        10.0,
+        (0.0, 10.0),
         "Peak learning rate, reached at the end of the warm-up; 0 means the paper's formula times `scale`.",
     )
     scale: float = number(
         1.0,
-        0.0,
-        1000.0,
+        (0.0, 1000.0),
         "Factor on the paper's learning rate (section 5.3).",
         idle_if={"learning_rate": lambda value: value > 0},
     )
-    warmup: int = number(2000, 1, 10**9, "Number of updates of linear warm-up.", "updates")
+    warmup: int = number(2000, (1, 10**9), "Number of updates of linear warm-up.", "updates")
     schedule: str = choice(
         SCHEDULES[0],
         SCHEDULES,
@@ -48,15 +46,13 @@ class TrainConfig:
     )
     final_rate: float = number(
         0.0,
-        0.0,
-        1.0,
+        (0.0, 1.0),
         "Learning rate at the end of the training, as a share of the peak.",
         idle_if={"schedule": lambda value: value == "inverse-sqrt"},
     )
     decay: float = number(
         0.2,
-        0.01,
-        1.0,
+        (0.01, 1.0),
         "Share of the training in which wsd lowers the learning rate.",
         idle_if={"schedule": lambda value: value != "wsd"},
     )
@@ -69,33 +65,35 @@ class TrainConfig:
         "Optimizer.",
     )
     momentum: float = number(
-        0.95, 0.0, 0.999999, "Muon's decay of the mean gradient.", idle_if={"optimizer": lambda value: value != "muon"}
+        0.95,
+        (0.0, 0.999999),
+        "Muon's decay of the mean gradient.",
+        idle_if={"optimizer": lambda value: value != "muon"},
     )
-    beta1: float = number(0.9, 0.0, 0.999999, "Adam's decay of the mean gradient.")
-    beta2: float = number(0.98, 0.0, 0.999999, "Adam's decay of the mean squared gradient.")
-    epsilon: float = number(1e-9, 1e-16, 1.0, "Adam's epsilon.")
-    weight_decay: float = number(0.0, 0.0, 10.0, "Decoupled weight decay (AdamW).")
-    clip_norm: float = number(0.0, 0.0, 1e6, "Maximum norm of the gradient; 0 means no clipping.")
-    label_smoothing: float = number(0.1, 0.0, 0.99, "Share of the target probability spread over the vocabulary.")
+    beta1: float = number(0.9, (0.0, 0.999999), "Adam's decay of the mean gradient.")
+    beta2: float = number(0.98, (0.0, 0.999999), "Adam's decay of the mean squared gradient.")
+    epsilon: float = number(1e-9, (1e-16, 1.0), "Adam's epsilon.")
+    weight_decay: float = number(0.0, (0.0, 10.0), "Decoupled weight decay (AdamW).")
+    clip_norm: float = number(0.0, (0.0, 1e6), "Maximum norm of the gradient; 0 means no clipping.")
+    label_smoothing: float = number(0.1, (0.0, 0.99), "Share of the target probability spread over the vocabulary.")
     objective: str = text(
         "cross-entropy", "Loss: cross-entropy, or a class of your own, such as mine.py:FocalLoss.", omitted=True
     )
     r_drop: float = number(
         0.0,
-        0.0,
-        1000.0,
+        (0.0, 1000.0),
         "Weight of the divergence of two predictions of each pair with different dropout (R-Drop, Liang et al. 2021), "
         "which doubles the cost of an update; 0 means off, 1 to 5 is usual.",
     )
-    log_every: int = _free_number(100, 1, 10**9, "Number of updates between two lines of metrics.jsonl.", "updates")
+    log_every: int = _free_number(100, (1, 10**9), "Number of updates between two lines of metrics.jsonl.", "updates")
     checkpoint_every: int = _free_number(
-        1000, 1, 10**9, "Number of updates between two validations, each with a checkpoint.", "updates"
+        1000, (1, 10**9), "Number of updates between two validations, each with a checkpoint.", "updates"
     )
     keep_last: int = _free_number(
-        5, 1, 10**6, "Number of newest checkpoints kept, which `vtrans average` averages.", "checkpoints"
+        5, (1, 10**6), "Number of newest checkpoints kept, which `vtrans average` averages.", "checkpoints"
     )
     keep_best: int = _free_number(
-        5, 1, 10**6, "Number of best checkpoints kept, in addition to the newest.", "checkpoints"
+        5, (1, 10**6), "Number of best checkpoints kept, in addition to the newest.", "checkpoints"
     )
     best_metric: str = _free_choice(
         "auto",
@@ -105,37 +103,33 @@ class TrainConfig:
     )
     patience: int = _free_number(
         0,
-        0,
-        10**6,
+        (0, 10**6),
         "Number of validations without a new best checkpoint after which training ends; 0 means never.",
         "validations",
     )
     valid_sentences: int = _free_number(
-        0, 0, 10**9, "Number of sentences translated per validation for BLEU and chrF; 0 means all.", "sentences"
+        0, (0, 10**9), "Number of sentences translated per validation for BLEU and chrF; 0 means all.", "sentences"
     )
     valid_beam: int = _free_number(
-        1, 1, 1000, "Beam of the translations of a validation; 1 is greedy search.", "hypotheses"
+        1, (1, 1000), "Beam of the translations of a validation; 1 is greedy search.", "hypotheses"
     )
-    samples: int = _free_number(3, 0, 1000, "Number of translations shown per validation.", "translations")
+    samples: int = _free_number(3, (0, 1000), "Number of translations shown per validation.", "translations")
     ema: float = number(
         0.0,
-        0.0,
-        0.999999,
+        (0.0, 0.999999),
         "Decay of a moving average of the weights, which is validated and saved instead; 0 means off.",
     )
     guided_alignment: float = number(
         0.0,
-        0.0,
-        100.0,
+        (0.0, 100.0),
         "Weight of the loss that trains a head on the word alignments of the data; 0 means off, 0.1 is usual.",
     )
     bpe_dropout: float = number(
-        0.0, 0.0, 0.95, "Probability of omitting a merge each time a pair is encoded; 0 means off, 0.1 is usual."
+        0.0, (0.0, 0.95), "Probability of omitting a merge each time a pair is encoded; 0 means off, 0.1 is usual."
     )
     noise: float = number(
         0.0,
-        0.0,
-        1.0,
+        (0.0, 1.0),
         "Share of the pairs that are changed as people type: without capitals or the final mark, with typos, with "
         "symbols to copy, cut, or two in one line; 0 means off, 0.3 is usual.",
     )
@@ -146,15 +140,13 @@ class TrainConfig:
         idle_if={"noise": lambda value: value == 0},
     )
     corpus_weights: tuple[float, ...] = numbers(
-        0.0,
-        1000.0,
+        (0.0, 1000.0),
         "How often an epoch contains the pairs of each --src of prepare-bpe, such as [2, 0.5]. A fraction is a random "
         "part, drawn for each epoch; [] means once each.",
     )
     corpus_temperature: float = number(
         1.0,
-        1.0,
-        1e6,
+        (1.0, 1e6),
         "Temperature T: a corpus of n pairs has a share of each epoch in proportion to n^(1/T) (Arivazhagan et al. "
         "2019). Above 1, small corpora are seen more often and large ones less.",
         idle_if={"corpus_weights": bool},
@@ -181,6 +173,8 @@ class TrainConfig:
         "What each of several processes holds.",
     )
     rank_timeout: float = _free_number(
-        10.0, 0.01, 10_000.0, "Minutes without a sign of life from one of several processes after which the others end."
+        10.0,
+        (0.01, 10_000.0),
+        "Minutes without a sign of life from one of several processes after which the others end.",
     )
-    seed: int = number(1, 0, 2**63 - 1, "Seed of every random choice.")
+    seed: int = number(1, (0, 2**63 - 1), "Seed of every random choice.")

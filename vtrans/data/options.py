@@ -76,16 +76,14 @@ class PrepareOptions:
     """The source and target vocabularies, each as `Vocabulary.proto`, to use instead of learning any."""
     vocab_add: int | None = number(
         None,
-        1,
-        1 << 24,
+        (1, 1 << 24),
         "Add up to this many subwords to the vocabulary that `vocab_from` gives, for characters that it lacks.",
         "subwords",
         **_RARE,
     )
     vocab_size: int | None = number(
         None,
-        SMALLEST_VOCAB_SIZE,
-        1 << 24,
+        (SMALLEST_VOCAB_SIZE, 1 << 24),
         "Number of subwords in a vocabulary, including special ones and bytes.",
         panel=LEARNING,
         unset=f"{DEFAULT_VOCAB_SIZE}, or the nearest possible number",
@@ -104,8 +102,7 @@ class PrepareOptions:
     )
     character_coverage: float = number(
         0.9999,
-        0.98,
-        1.0,
+        (0.98, 1.0),
         "Share of all characters of the text that subwords cover. Other characters are encoded as bytes.",
         metavar="SHARE",
         **_RARE,
@@ -119,7 +116,7 @@ class PrepareOptions:
         **_RARE,
     )
     sample: int = number(
-        1_000_000, 1, 10**9, "Learn the vocabulary from at most this many random pairs.", "pairs", **_RARE
+        1_000_000, (1, 10**9), "Learn the vocabulary from at most this many random pairs.", "pairs", **_RARE
     )
     fuzzy: bool = flag(
         False,
@@ -127,12 +124,11 @@ class PrepareOptions:
         "to use a translation memory.",
     )
     max_tokens: int = number(
-        250, 1, 10**6, "Drop training pairs with more subwords than this on a side.", "subwords", panel="Filter"
+        250, (1, 10**6), "Drop training pairs with more subwords than this on a side.", "subwords", panel="Filter"
     )
     max_ratio: float = number(
         4.0,
-        1.0,
-        1e6,
+        (1.0, 1e6),
         "Drop long training pairs with one side more than this many times as long as the other.",
         metavar="RATIO",
         panel="Filter",
@@ -141,11 +137,10 @@ class PrepareOptions:
     force: bool = flag(
         False, "Replace a data folder that was made from other inputs or with other options.", panel="Output"
     )
-    seed: int = number(1, 0, 2**63 - 1, "Seed of the choice of random pairs.", panel="Options")
+    seed: int = number(1, (0, 2**63 - 1), "Seed of the choice of random pairs.", panel="Options")
     threads: int = number(
         0,
-        0,
-        1024,
+        (0, 1024),
         "Number of processors for encoding; 0 means all. Does not change the result.",
         "processors",
         panel="Options",

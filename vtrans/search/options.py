@@ -20,26 +20,24 @@ class Sampling:
 
     PANEL: ClassVar[str] = "Sampling"
 
-    seed: int = _number(1, -(2**63), 2**63 - 1, "Seed of the random numbers.")
-    top_k: int = _number(0, 0, 10**9, "Sample only from the K most probable subwords.", metavar="K", unset="all")
+    seed: int = _number(1, (-(2**63), 2**63 - 1), "Seed of the random numbers.")
+    top_k: int = _number(0, (0, 10**9), "Sample only from the K most probable subwords.", metavar="K", unset="all")
     top_p: float = _number(
         1.0,
-        0.0,
-        1.0,
+        (0.0, 1.0),
         "Sample only from the most probable subwords whose probabilities sum to P.",
         excluded=(0.0,),
         metavar="P",
     )
     epsilon: float = _number(
         0.0,
-        0.0,
-        1.0,
+        (0.0, 1.0),
         "Sample only subwords with a probability of at least X; 0.02 is usual.",
         excluded=(1.0,),
         unset="all",
     )
     temperature: float = _number(
-        1.0, 0.0, math.inf, "Translations vary less below 1 and more above 1.", excluded=(0.0, math.inf)
+        1.0, (0.0, math.inf), "Translations vary less below 1 and more above 1.", excluded=(0.0, math.inf)
     )
 
     def __post_init__(self) -> None:
@@ -66,7 +64,7 @@ class Mbr:
         unset="off",
     )
     samples: int | None = _number(
-        None, 2, 1024, "Number of samples per line.", option="mbr_samples", unset=str(MBR_SAMPLES)
+        None, (2, 1024), "Number of samples per line.", option="mbr_samples", unset=str(MBR_SAMPLES)
     )
 
     def __post_init__(self) -> None:

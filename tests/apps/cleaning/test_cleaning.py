@@ -13,7 +13,7 @@ from conftest import TRAIN_PAIRS, write_pairs
 from corpora import snapshot
 
 from vtrans.apps.cleaning.clean import clean
-from vtrans.apps.cleaning.rules import CleanOptions
+from vtrans.apps.cleaning.clean_options import CleanOptions
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError
 

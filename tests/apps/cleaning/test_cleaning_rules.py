@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from vtrans.apps.cleaning.rules import RULES, CleanOptions, Rules, key_of
+from vtrans.apps.cleaning.clean_options import RULES, CleanOptions
+from vtrans.apps.cleaning.rules import Rules, key_of
 
 SAMPLE = [
     ("The dog runs through the big park.", "Der Hund läuft durch den großen Park."),

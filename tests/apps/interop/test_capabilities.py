@@ -37,12 +37,12 @@ EXPRESSED: list[tuple[dict[str, Any], set[str]]] = [
 
 @dataclasses.dataclass(frozen=True)
 class WiderModel(ModelConfig):
-    experts: int = number(1, 1, 9, "a new key")
+    experts: int = number(1, (1, 9), "a new key")
 
 
 @dataclasses.dataclass(frozen=True)
 class WiderSearch(SearchConfig):
-    lookahead: int = number(1, 1, 9, "a new key")
+    lookahead: int = number(1, (1, 9), "a new key")
 
 
 @pytest.mark.parametrize("program", MODEL)

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.apps.cleaning.alignment import FEWEST_PAIRS, id_of, unsound
+from vtrans.apps.cleaning.clean_options import RULES, CleanOptions
 from vtrans.apps.cleaning.detection import is_known
-from vtrans.apps.cleaning.rules import PACKAGES, RULES, CleanOptions, Rules, key_of, words_of
+from vtrans.apps.cleaning.rules import PACKAGES, Rules, key_of, words_of
 from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.data.aligner import Ints
 from vtrans.data.preparation.encode import TextPair

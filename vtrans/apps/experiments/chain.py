@@ -49,7 +49,7 @@ class Teachers(Model):
     """The section [teachers]: one model per seed, or given models. As an ensemble they translate the training sources
     and further text."""
 
-    seeds: tuple[float, ...] = numbers(0, 2**31 - 1, "Seeds of the teachers.")
+    seeds: tuple[float, ...] = numbers((0, 2**31 - 1), "Seeds of the teachers.")
     models: tuple[str, ...] = texts("Model files to use instead of training teachers, relative to the chain file.")
     translate_options: tuple[str, ...] = texts("Further options of `vtrans translate`.")
 

@@ -78,8 +78,8 @@ class Text:
     src: str = text("", "Source language, which is the ending of its files.", metavar="CODE")
     tgt: str = text("", "Target language.", metavar="CODE")
     folder: Path = path("", "Folder with train, valid and test files.", metavar="FOLDER", flag="--text")
-    vocab_size: int = number(8000, 1, 10**6, "Subwords of both languages together.", "subwords")
-    processes: int | None = number(None, 1, 1024, "Processes of each training.", "processes", unset="one per core")
+    vocab_size: int = number(8000, (1, 10**6), "Subwords of both languages together.", "subwords")
+    processes: int | None = number(None, (1, 1024), "Processes of each training.", "processes", unset="one per core")
 
     @classmethod
     def of(cls, table: Mapping[str, Any], file: Path, given: Mapping[str, Any]) -> Self:

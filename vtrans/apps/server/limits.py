@@ -59,24 +59,23 @@ class Limits:
     PANEL: ClassVar[str] = "Limits"
 
     characters: int = number(
-        50_000, 1, 10**9, "Maximum number of characters in all texts of a request.", "characters", flag="--char-limit"
+        50_000, (1, 10**9), "Maximum number of characters in all texts of a request.", "characters", flag="--char-limit"
     )
-    texts: int = number(1000, 1, 10**6, "Maximum number of texts in a request.", "texts", flag="--batch-limit")
+    texts: int = number(1000, (1, 10**6), "Maximum number of texts in a request.", "texts", flag="--batch-limit")
     per_minute: int = number(
-        0, 0, 10**9, "Maximum requests per client and minute; 0 means no limit.", "requests", flag="--req-limit"
+        0, (0, 10**9), "Maximum requests per client and minute; 0 means no limit.", "requests", flag="--req-limit"
     )
-    requests: int = number(256, 1, 10**6, "Maximum number of concurrent requests.", "requests", flag="--max-requests")
+    requests: int = number(256, (1, 10**6), "Maximum number of concurrent requests.", "requests", flag="--max-requests")
     timeout: float = number(
-        600, 0.01, 86_400.0, "Time limit for answering a request, in seconds.", "seconds", metavar="SECONDS"
+        600, (0.01, 86_400.0), "Time limit for answering a request, in seconds.", "seconds", metavar="SECONDS"
     )
-    file_bytes: int = number(10_000_000, 1, 10**9, "Maximum number of bytes in a file.", "bytes", flag="--file-limit")
+    file_bytes: int = number(10_000_000, (1, 10**9), "Maximum number of bytes in a file.", "bytes", flag="--file-limit")
     file_characters: int = number(
-        1_000_000, 1, 10**9, "Maximum number of characters in a file's text.", "characters", flag="--file-char-limit"
+        1_000_000, (1, 10**9), "Maximum number of characters in a file's text.", "characters", flag="--file-char-limit"
     )
     month_characters: int = number(
         0,
-        0,
-        10**12,
+        (0, 10**12),
         "Maximum number of characters per API key and calendar month, which --memory keeps; 0 means no limit.",
         "characters",
         flag="--month-limit",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vtrans.apps.cleaning.rules import CleanOptions
+from vtrans.apps.cleaning.clean_options import CleanOptions
 from vtrans.commands.generated import generated
 from vtrans.commands.lines import print_json
 from vtrans.commands.shared_options import Json, Quiet
