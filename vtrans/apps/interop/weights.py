@@ -19,6 +19,8 @@ from vtrans.apps.interop.foreign_files import ForeignTensors
 from vtrans.config import ModelConfig
 from vtrans.model.checkpoint import Unfilled, weights_of
 from vtrans.model.network import Transformer
+from vtrans.model.positions import tensor_of
+from vtrans.model.rotary import marian
 from vtrans.storage import layout
 from vtrans.storage.model_file import check_finite
 from vtrans.system.errors import FileError, InputError
@@ -172,6 +174,11 @@ def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Te
     """Returns our rows in the order of another program's table of `count` rows. `order` maps our ids to its rows."""
     ids = {place: id for id, place in enumerate(order)}
     return weight_VD.index_select(0, torch.tensor([ids[place] for place in range(count)]))
+
+
+def marian_positions(length: int, D: int, first: int) -> Tensor:
+    """Returns the position table [length, D] of native Marian, M2M100 and CTranslate2 from the position `first`."""
+    return tensor_of(marian(first + length, D))[first:]
 
 
 # The network of an import.

@@ -76,7 +76,7 @@ def write(
         (folder / name).write_bytes(vocabulary.proto)
     write_json(folder / DESCRIPTION, {**loaded.record(), "quantization": quantization})
     pieces = [src.piece(i) for i in range(len(src))], [tgt.piece(i) for i in range(len(tgt))]
-    load = partial(CTranslate2Model, folder, pieces, (), quantization, TOLERANCES[quantization])
+    load = partial(CTranslate2Model, folder, pieces, exported=quantization)
     return dataclasses.replace(loaded, shortlist=None), load
 
 
@@ -167,17 +167,13 @@ class CTranslate2Model(Program):
     search = DEFAULTS
 
     def __init__(
-        self,
-        folder: Path,
-        tokens: tuple[list[str], list[str]],
-        source_end: Sequence[str] = (),
-        weights: str = "float32",
-        tolerance: Tolerance = Program.tolerance,
+        self, folder: Path, tokens: tuple[list[str], list[str]], source_end: Sequence[str] = (), exported: str = ""
     ) -> None:
         """`tokens` are CTranslate2's tokens by our ids, for source and target. `source_end` is appended to sources if
-        CTranslate2 does not append EOS itself."""
-        self._package, self._folder, self._weights = ctranslate2(), folder, weights
-        self.name, self.tolerance = f"ctranslate2 {self._package.__version__} with {weights} weights", tolerance
+        CTranslate2 does not append EOS itself. `exported` is the type of an export's weights."""
+        self._package, self._folder, self._weights = ctranslate2(), folder, exported or "float32"
+        self.name = f"ctranslate2 {self._package.__version__} with {self._weights} weights"
+        self.tolerance = TOLERANCES.get(exported, Program.tolerance)
         self._src_tokens, self._tgt_tokens = tokens
         self._source_end = source_end
 

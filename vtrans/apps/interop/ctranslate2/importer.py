@@ -31,10 +31,8 @@ from torch import Tensor
 from vtrans.apps.interop.comparison import Imported
 from vtrans.apps.interop.ctranslate2.exporter import DEFAULTS, ROTARY, CTranslate2Model
 from vtrans.apps.interop.foreign_files import AGAIN, ForeignTensors, Settings, file_in, read_bytes, read_object, wrong
-from vtrans.apps.interop.weights import CTRANSLATE2, STACKS, TIES, layer_weights, read_network
+from vtrans.apps.interop.weights import CTRANSLATE2, STACKS, TIES, layer_weights, marian_positions, read_network
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.model.positions import tensor_of
-from vtrans.model.rotary import marian
 from vtrans.storage.model_file import Model
 from vtrans.system.errors import FileError
 from vtrans.system.files import reason
@@ -252,15 +250,10 @@ def _scales(binary: Binary, D: int) -> bool:
 
 
 def _positions(binary: Binary, table: str, config: ModelConfig) -> Tensor:
+    """Returns the stored table, or the one that CTranslate2 computes (`src/layers/common.cc`)."""
     if table in binary:
         return binary.weight(table)[: config.max_positions]
-    return computed_positions(config.max_positions, config.d_model)
-
-
-def computed_positions(length: int, D: int) -> Tensor:
-    """Returns the table [length, D] that CTranslate2 computes for a model without one (`src/layers/common.cc`):
-    Marian's from position 1."""
-    return tensor_of(marian(length + 1, D))[1:]
+    return marian_positions(config.max_positions, config.d_model, first=1)
 
 
 # The file.

@@ -29,7 +29,7 @@ from vtrans.apps.interop.comparison import Program
 from vtrans.apps.interop.foreign_files import write_json
 from vtrans.apps.interop.huggingface import importer as names
 from vtrans.apps.interop.huggingface.original import Direction, TransformersModel, transformers
-from vtrans.apps.interop.weights import ABSENT_BIAS, layer_weights, rows_there
+from vtrans.apps.interop.weights import ABSENT_BIAS, layer_weights, marian_positions, rows_there
 from vtrans.apps.interop.weights import HUGGING_FACE as FORMAT
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.config.keys import toml_value
@@ -83,7 +83,7 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     tensors = _tensors(loaded, kind, src, tgt)
     if not direction:
         for side in ("src", "tgt"):
-            tensors[FORMAT.tables[f"{side}_positions.weight"]] = names.marian_positions(length, config.d_model)
+            tensors[FORMAT.tables[f"{side}_positions.weight"]] = names.half_positions(length, config.d_model)
     # No two tensors of a file may share memory.
     separate = {name: value.contiguous().clone() for name, value in tensors.items()}
     save_tensors(folder / names.WEIGHTS, separate, {"format": "pt"})
@@ -200,7 +200,7 @@ def _weights(loaded: LoadedModel, kind: str) -> dict[str, Tensor]:
     """Returns our weights with columns in the order of Hugging Face's positions."""
     weights = {name: weight.float() for name, weight in loaded.model.state_dict().items()}
     stored, order = loaded.model.config.positions == "stored", names.half_order(loaded.model.config.d_model)
-    if kind == names.M2M100 or (stored and _has_positions(loaded, names.marian_positions)):
+    if kind == names.M2M100 or (stored and _has_positions(loaded, names.half_positions)):
         return weights
     if stored and not _has_positions(loaded, lambda length, D: tensor_of(sinusoidal(length, D))):
         raise InputError(
@@ -233,7 +233,7 @@ def _direction_of(loaded: LoadedModel) -> Direction:
     tags = [*begin, *loaded.tags.values()]
     has_codes = loaded.src_vocab is vocab and len(tags) == 2 and set(tags) <= set(vocab.tags)
     if has_codes and "<pad>" in vocab.pieces and config.positions == "stored" and config.norm == "pre":
-        table = partial(names.m2m100_positions, pad=vocab.pieces.index("<pad>"))
+        table = partial(marian_positions, first=vocab.pieces.index("<pad>") + 1)
         if _has_positions(loaded, table):
             return names.direction_between(vocab, tags[1][2:-2], tags[0][2:-2])
     raise InputError(

@@ -38,10 +38,10 @@ from vtrans.apps.interop.foreign_files import (
     shown,
 )
 from vtrans.apps.interop.huggingface.original import Direction, TransformersModel
-from vtrans.apps.interop.weights import HUGGING_FACE, read_network
+from vtrans.apps.interop.weights import HUGGING_FACE, marian_positions, read_network
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.model.positions import tensor_of
-from vtrans.model.rotary import marian, sinusoidal
+from vtrans.model.rotary import sinusoidal
 from vtrans.storage.model_file import Model
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.languages import Languages, languages_from, tags_among
@@ -129,11 +129,11 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
         direction = direction_between(src, options.pop("from", None), options.pop("to", None))
         languages: Sequence[Languages] = [Languages(direction.src, direction.tgt)]
         tags = {direction.tgt: f">>{direction.src}<<"}
-        positions = partial(m2m100_positions, *size, config.size("pad_token_id", least=0))
+        positions = partial(marian_positions, *size, first=config.size("pad_token_id", least=0) + 1)
     else:
         src, tgt = _vocabularies(folder, config)
         languages, tags = _languages(tokenizer, src), tags_among(src.tags)
-        positions = partial(marian_positions, *size)
+        positions = partial(half_positions, *size)
     search, left_out = _search_config(config, generation, tokenizer, tgt, model)
     if direction:
         search = replace(search, begin=(f">>{direction.tgt}<<",))
@@ -276,15 +276,10 @@ def half_order(D: int) -> Tensor:
     return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
 
 
-def marian_positions(length: int, D: int) -> Tensor:
+def half_positions(length: int, D: int) -> Tensor:
     """Returns the position table [length, D] of Marian and Pegasus in transformers: ours, with all sines before the
     cosines."""
     return tensor_of(sinusoidal(length, D))[:, half_order(D)]
-
-
-def m2m100_positions(length: int, D: int, pad: int) -> Tensor:
-    """Returns the position table [length, D] of M2M100: native Marian's from position `pad` + 1."""
-    return tensor_of(marian(pad + 1 + length, D))[pad + 1 :]
 
 
 # Settings.
