@@ -144,10 +144,7 @@ def model(ending_run: RunFolder, tmp_path: Path) -> Path:
     loaded = load_model(ending_run.path / "last.safetensors")
     path = tmp_path / "able.safetensors"
     save_model(path, dataclasses.replace(loaded, matches=True, languages=(Languages("en", "de"),)))
-    abilities = read_blueprint(path)
-    assert (abilities.languages, abilities.matches, abilities.codes) == ((Languages("en", "de"),), True, False)
-    assert load_model(path).matches
-    assert abilities.pair == loaded.pair is not None  # training kept it
+    assert read_blueprint(path).pair == loaded.pair is not None  # training kept it
     return path
 
 

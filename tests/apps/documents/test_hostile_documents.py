@@ -24,11 +24,16 @@ def written(name: str, text: str) -> bytes:
     return opened.written([document.joined([*map(Translated.unchanged, document.lines)]) for document in documents])
 
 
+ANDROID = '<resources><string name="a">{}</string></resources>'
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     {
         "placeholders": ("a.json", json.dumps({"a": "word " + "%s" * 60_000})),
         "roles": ("a.json", json.dumps({"a": "word " + ":a" * 60_000})),
+        "blanks in an Android string": ("a.xml", ANDROID.format("a" + " " * 60_000 + "b")),
+        "escaped tags in an Android string": ("a.xml", ANDROID.format("a " + "&lt;x:g>" * 10_000)),
         "flags of printf": ("a.po", PO.format("c-format", "%" + "0" * 60_000)),
         "tags in a PO file": ("a.po", PO.format("c-format", "<b>" * 20_000)),
         "markup in a PO file": ("a.po", PO.format("c-format", "B<" * 30_000)),

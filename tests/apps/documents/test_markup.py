@@ -8,7 +8,7 @@ import pytest
 from catalogues import Translate, filled, loud, reverse, same
 from hypothesis import example, given
 
-from vtrans.apps.documents.document import Document, Translated
+from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.formats.html import html_document, read_html
 from vtrans.apps.documents.formats.xml import Tags, tagged_document
 from vtrans.system.errors import DocumentError
@@ -164,13 +164,6 @@ def test_a_page_has_the_direction_of_its_translation(page: str, translation: str
     assert translated(page, lambda line: Translated(translation)) == written
 
 
-def raised(document: Document) -> str:
-    """Returns a document whose words are in capitals."""
-    return document.joined(
-        [Translated(line.upper(), tuple((i, i) for i in range(len(line.split())))) for line in document.lines]
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "tags", "lines", "result"),
     [
@@ -190,22 +183,10 @@ def raised(document: Document) -> str:
 )
 def test_tags_stay(text: str, tags: Tags, lines: int, result: str) -> None:
     document = tagged_document(text, "en", tags, "lines")
-    assert (len(document.lines), raised(document)) == (lines, result)
+    assert (len(document.lines), document.joined(list(map(loud, document.lines)))) == (lines, result)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a < b",
-        "<a>",
-        "</a>",
-        "a</text><text>b",
-        "&unknown;",
-        "\x01",
-        "<!DOCTYPE r [<!ENTITY a 'b'>]><r>&a;</r>",
-        "<a>" * 300,
-    ],
-)
+@pytest.mark.parametrize("text", ["a < b", "<a>", "</a>", "a</text><text>b", "&unknown;", "\x01", "<a>" * 300])
 def test_what_is_not_xml_is_refused(text: str) -> None:
     with pytest.raises(DocumentError, match="XML"):
         tagged_document(text, "en", Tags(), "lines")

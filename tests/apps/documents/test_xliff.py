@@ -81,33 +81,27 @@ def two(body: str, attributes: str = ' trgLang="de"', overwrite: bool = False) -
     return match[1]
 
 
+REVIEWED = '<segment state="translated" subState="vtrans:review">'
+INLINE = 'a <pc id="1">b c</pc> <ph id="2"/> d'
+CODES = 'a <sc id="1"/>b<ec startRef="1"/> c'
+
+
 @pytest.mark.parametrize(
     ("segment", "expected"),
     [
-        (
-            "<segment><source>a b</source></segment>",
-            '<segment state="translated" subState="vtrans:review"><source>a b</source><target>b a</target></segment>',
-        ),
-        (
-            '<segment id="1" state="initial" subState="x:y">\n <source>a b</source>\n <target/>\n</segment>',
-            '<segment id="1" state="translated" subState="vtrans:review">\n <source>a b</source>\n'
-            " <target>b a</target>\n</segment>",
-        ),
-        (
-            '<segment><source>a <pc id="1">b c</pc> <ph id="2"/> d</source></segment>',
-            '<segment state="translated" subState="vtrans:review"><source>a <pc id="1">b c</pc> <ph id="2"/> d</source>'
-            '<target>d <ph id="2"/> <pc id="1">c b</pc> a</target></segment>',
-        ),
-        (
-            '<segment><source>a <sc id="1"/>b<ec startRef="1"/> c</source></segment>',
-            '<segment state="translated" subState="vtrans:review"><source>a <sc id="1"/>b<ec startRef="1"/> c</source>'
-            '<target>c <sc id="1"/>b<ec startRef="1"/> a</target></segment>',
-        ),
+        ("<segment><source>a b</source></segment>",
+         f"{REVIEWED}<source>a b</source><target>b a</target></segment>"),
+        ('<segment id="1" state="initial" subState="x:y">\n <source>a b</source>\n <target/>\n</segment>',
+         f"{REVIEWED}\n <source>a b</source>\n <target>b a</target>\n</segment>".replace("state", 'id="1" state', 1)),
+        (f"<segment><source>{INLINE}</source></segment>",
+         f'{REVIEWED}<source>{INLINE}</source><target>d <ph id="2"/> <pc id="1">c b</pc> a</target></segment>'),
+        (f"<segment><source>{CODES}</source></segment>",
+         f'{REVIEWED}<source>{CODES}</source><target>c <sc id="1"/>b<ec startRef="1"/> a</target></segment>'),
         ("<segment><source>a b</source><target>x</target></segment>", None),
         ('<segment state="final"><source>a b</source><target/></segment>', None),
         ("<ignorable><source> </source></ignorable>", None),
     ],
-)
+)  # fmt: skip
 def test_segments_of_version_2(segment: str, expected: str | None) -> None:
     assert two(segment) == (expected or segment)
 

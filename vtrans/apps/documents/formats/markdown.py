@@ -62,7 +62,6 @@ _INLINE = re.compile(
     r"|(?P<after>\[\^[^\s\]]{1,100}\]|\{[#:.][^{}\n]*\})",
     re.DOTALL,
 )
-_QUOTES = ('""', "[]")
 
 Rule = Callable[[StateInline, bool], bool]
 
@@ -273,7 +272,7 @@ def _mark(state: StateBlock, begin_line: int, end_line: int, silent: bool) -> bo
     if silent:
         return True
     title = (found["title"] or found["other"] or "").strip()
-    if title[:1] + title[1:][-1:] in _QUOTES:
+    if title[:1] + title[1:][-1:] in ('""', "[]"):
         title = title[1:-1]
     state.push(_MARKER, "", 1)
     token = state.push("inline", "", 0)

@@ -30,9 +30,8 @@ def table_document(text: str, language: str, filling: Filling = Filling(), *, se
     separator = max(separators, key=first_row.count)
     rows = _rows(text, separator)
     names = [_content(raw).strip() for _, raw in next(rows, [])]
-    codes = [base(name.lower()) for name in names]
-    chosen = [_places(names, column) for column in filling.columns]
-    chosen = chosen or [_places(codes, f"{base(language)}:{base(filling.target)}")]
+    codes, languages = [base(name.lower()) for name in names], f"{base(language)}:{base(filling.target)}"
+    chosen = [_places(names, column) for column in filling.columns] or [_places(codes, languages)]
     if repeated := [names[tgt] for tgt, times in Counter(tgt for _, tgt in chosen).items() if times > 1]:
         raise DocumentError(f"Each column must be filled once, got {repeated[0]!r} more often.")
     slots = []

@@ -20,8 +20,6 @@ from vtrans.apps.documents.sentences import Splitting
 from vtrans.system.errors import DocumentError
 
 DEEPEST = 200  # nested elements
-_DECLARED = ("<?xml", "<!DOCTYPE")
-_ROOT = "<text>", "</text>"
 LANGUAGE, SPACE = (f"http://www.w3.org/XML/1998/namespace {name}" for name in ("lang", "space"))
 
 _ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
@@ -241,8 +239,8 @@ class Tags:
 
 def tagged_document(text: str, language: str, tags: Tags, splitting: Splitting) -> Document:
     """Returns a text with tags, or a whole XML document. Raises DocumentError if it is not well-formed XML."""
-    if text.lstrip().startswith(_DECLARED):
+    if text.lstrip().startswith(("<?xml", "<!DOCTYPE")):
         content = parse(text, None, doctype=True)
     else:
-        (content,) = parse(text.join(_ROOT), None).children
+        (content,) = parse(text.join(("<text>", "</text>")), None).children
     return MarkedDocument(list(tags.items(content)), language, escape, splitting=splitting)

@@ -12,23 +12,19 @@ from vtrans.apps.documents.formats.app_strings.copies import Node, copy_document
 from vtrans.apps.documents.formats.xml import Element, is_text, root_of
 from vtrans.apps.documents.inline import CONVERSION
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, slot_of, unescaped
+from vtrans.apps.documents.sentences import trimmed
 
 _PARTS = {"resources": ("string", "string-array", "plurals"), "string-array": ("item",), "plurals": ("item",)}
 _NAMESPACE = re.compile(r"""\s+xmlns:([\w.-]+)\s*=\s*(?:"[^"]*"|'[^']*')""")
 _REFERENCE = re.compile(r"\s*[@?][\w:.]+/\S+\s*")  # to another resource
-# Android drops a space at the beginning or end of a string unless it is written in one of these ways. Quotation marks
-# around a string keep all white space in it.
-_BLANKS = r"(?:\\u0020|\\u00[aA]0|&#(?:32|160|x20|x[aA]0);)*"
-_STRING = re.compile(
-    rf'(?P<before>\s*(?P<cdata><!\[CDATA\[)?{_BLANKS}(?P<quote>"?))(?P<text>.*?)'
-    rf"(?P<after>(?P=quote){_BLANKS}(?(cdata)\]\]>)\s*)",
-    re.DOTALL,
-)
+# Android drops a space at the beginning or end of a string unless it is written in one of these ways.
+_BLANK = re.compile(r"(?<!\\)(?:\\u0020|\\u00[aA]0|&#(?:32|160|x20|x[aA]0);)")
+_LAST_BLANK, _LONGEST_BLANK = re.compile(rf"{_BLANK.pattern}\Z"), 6
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _TAG = re.compile(r"(</?[A-Za-z](?:[^<>\\]|\\.)*>)")
 _XML = re.compile(r"(<[^<>]*>)")
-_ARGUMENT = re.compile(r"\{\d")  # of .NET
 # A tag, or an element that the app fills in, such as `<xliff:g>`.
-_ATOMS = re.compile(rf"<(?P<name>[\w.-]+:[\w.-]+)\b[^<>]*>.*?</(?P=name)>|{_TAG.pattern}", re.DOTALL)
+_ATOMS = re.compile(rf"<(?P<name>[\w.-]+:[\w.-]+)\b[^<>]*>.{{0,1000}}?</(?P=name)>|{_TAG.pattern}", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _QUOTE = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _LETTERS = {"n": "\n", "t": "\t"}
@@ -77,33 +73,41 @@ def _tree(element: Element, language: str, key: str = "", before: int = 0) -> No
 def _slot(element: Element, language: str) -> Slot | None:
     """Returns the slot of a string; None for comments, sections of CDATA or quotation marks in a part of it."""
     raw = element.inside
-    match = _STRING.fullmatch(raw)
-    assert match
-    if ("]]>" if match["cdata"] else "<!") in match["text"]:
+    begin, end = trimmed(raw, 0, len(raw))
+    is_cdata = raw.startswith(_CDATA, begin) and raw.endswith(_CDATA_END, begin, end)
+    if is_cdata:
+        begin, end = begin + len(_CDATA), end - len(_CDATA_END)
+    while blank := _BLANK.match(raw, begin, end):
+        begin = blank.end()
+    while blank := _LAST_BLANK.search(raw, max(begin, end - _LONGEST_BLANK), end):
+        end = blank.start()
+    # Quotation marks around a string keep all white space in it.
+    is_quoted = end - begin > 1 and raw[begin] == raw[end - 1] == '"'
+    begin, end = begin + is_quoted, end - is_quoted
+    if (_CDATA_END if is_cdata else "<!") in raw[begin:end]:
         return None
-    parts = [match["text"]] if match["cdata"] else _XML.split(match["text"])
+    parts = [raw[begin:end]] if is_cdata else _XML.split(raw[begin:end])
     tags = set(parts[1::2])
-    texts = parts[::2] if match["cdata"] else list(map(html.unescape, parts[::2]))
+    texts = parts[::2] if is_cdata else list(map(html.unescape, parts[::2]))
     if not all(map(_TAG.fullmatch, tags)) or tags.intersection(*map(_TAG.findall, texts)):
         return None
     flat = "".join(text + tag for text, tag in zip(texts, [*parts[1::2], ""], strict=True))
-    decoded = list[str]()
-    for n, part in enumerate(_TAG.split(flat)):
-        text = part if n % 2 or match["quote"] else re.sub(r"\s+", " ", part)
-        new = part if n % 2 else unescaped(text, _ESCAPE, _LETTERS)
-        if new is None or (n % 2 == 0 and _QUOTE.match(part)):
+    decoded = _TAG.split(flat)
+    for n, text in list(enumerate(decoded))[::2]:
+        new = unescaped(text if is_quoted else re.sub(r"\s+", " ", text), _ESCAPE, _LETTERS)
+        if new is None or _QUOTE.match(text):
             return None
-        decoded.append(new)
+        decoded[n] = new
 
     def encoded(made: str) -> str:
         pieces = _TAG.split(made)
         pieces[::2] = (text.translate(_WRITTEN) for text in pieces[::2])
-        if not match["cdata"]:
+        if not is_cdata:
             pieces = [part if CONVERSION.sub(r"%\g<rest>", part) in tags else escape(part) for part in pieces]
         text = "".join(pieces)
-        if match["cdata"] and "]]>" in text:
+        if is_cdata and _CDATA_END in text:
             return ""
-        return match["before"] + ("\\" if text[:1] in ("@", "?") else "") + text + match["after"]
+        return raw[:begin] + ("\\" if text[:1] in ("@", "?") else "") + text + raw[end:]
 
     source = "".join(decoded)
     string = ProgramString(source, format_flags(source, "java-printf-format"), language, atoms=_ATOMS)
@@ -134,5 +138,5 @@ def resx_document(text: str, language: str, filling: Filling = Filling()) -> Doc
 
 def _resx_slot(value: Element, language: str) -> Slot:
     source = "".join(part.text for part in value.children)
-    string = ProgramString(source, ("csharp-format",) if _ARGUMENT.search(source) else (), language)
+    string = ProgramString(source, ("csharp-format",) if re.search(r"\{\d", source) else (), language)
     return slot_of(value.begin + len(value.opening), value.inside, [string], escape)
