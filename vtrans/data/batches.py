@@ -147,9 +147,9 @@ def prefetch(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     """
     pool = ThreadPoolExecutor(1, "batches")
     try:
-        ahead = deque(pool.submit(next, items, None) for _ in range(depth))
-        while (item := ahead.popleft().result()) is not None:
-            ahead.append(pool.submit(next, items, None))
+        waiting = deque(pool.submit(next, items, None) for _ in range(depth))
+        while (item := waiting.popleft().result()) is not None:
+            waiting.append(pool.submit(next, items, None))
             yield item
     finally:
         pool.shutdown(cancel_futures=True)

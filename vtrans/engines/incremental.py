@@ -10,7 +10,6 @@ v subwords that any sentence of the batch allows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -125,78 +124,53 @@ def on_host(values: Tensor, ids: Tensor) -> tuple[Logprobs, Ints]:
     return both[0].view(values.dtype).numpy(), both[1].long().numpy()
 
 
-@dataclass
-class ShortlistedState:
-    inner: Cache  # the wrapped decoder's state
-    width: int
-    listed_BV: Tensor
-    ids_v: Tensor  # the subwords that any sentence allows
-    weight_vD: Tensor  # the projection to `ids_v`
-    bias_Bv: Tensor  # the projection's bias where a sentence allows the subword, -inf elsewhere
-
-
-class Shortlisted:
-    """A torch decoder that predicts only the subwords in `common_V` and, for each sentence, `more`. Their probabilities
-    sum to 1.
+class Shortlisted(IncrementalDecoder):
+    """Predicts only the subwords in `common_V` and, for each sentence, `more`. Their probabilities sum to 1.
 
     The projection covers the subwords that any sentence of the batch allows. Subwords that a sentence does not allow
-    get -inf for it, so results do not depend on the batch.
+    get -inf for it, so results do not depend on the batch. An instance is for one search and holds one batch at a time.
     """
 
     def __init__(self, decoder: IncrementalDecoder, common_V: NDArray[np.bool_], more: More) -> None:
-        self.decoder, self._common_V, self._more = decoder, torch.from_numpy(common_V), more
-
-    def _listed(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        """Returns whether each subword is allowed for each entering source [B, V]."""
-        listed_BV = self._common_V.repeat(len(sources), 1)
-        listed_BV[tuple(torch.from_numpy(self._more(sources)).T)] = True
-        return listed_BV
+        self.model, self.device = decoder.model, decoder.device
+        self.reuse_slots, self.rows = decoder.reuse_slots, decoder.rows
+        self._common_V, self._more = torch.from_numpy(common_V), more
 
     @torch.inference_mode()
-    def start(self, sources: Sequence[Sequence[int]], width: int) -> ShortlistedState:
-        inner, listed_BV = self.decoder.start(sources, width), self._listed(sources)
-        return ShortlistedState(inner, width, listed_BV, *self._projection(listed_BV))
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> Cache:
+        self._width, self._listed_BV = width, self._common_V[None][:0]
+        return super().start(sources, width)
 
     @torch.inference_mode()
-    def step(
-        self, state: ShortlistedState, tokens_BK: Ints, live_r: Ints, best: int | None = None
-    ) -> Iterator[LogprobBlock]:
-        h_rD, rows = self.decoder.hidden(state.inner, tokens_BK, live_r), self.decoder.rows
-        sentence_r = to_device(torch.from_numpy(live_r // state.width), h_rD.device)
-        for h_nD, sentence_n in zip(torch.split(h_rD, rows), torch.split(sentence_r, rows), strict=True):
-            logits_nv = linear(h_nD, state.weight_vD) + state.bias_Bv[sentence_n]
+    def step(self, cache: Cache, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[LogprobBlock]:
+        h_rD = self.hidden(cache, tokens_BK, live_r)
+        sentence_r = to_device(torch.from_numpy(live_r // self._width), h_rD.device)
+        for h_nD, sentence_n in zip(torch.split(h_rD, self.rows), torch.split(sentence_r, self.rows), strict=True):
+            logits_nv = linear(h_nD, self._weight_vD) + self._bias_Bv[sentence_n]
             listed_nv = logprobs(logits_nv)
-            every_nV = listed_nv.new_full((len(h_nD), state.listed_BV.shape[1]), -torch.inf)
-            every_nV[:, state.ids_v] = listed_nv
+            every_nV = listed_nv.new_full((len(h_nD), len(self._common_V)), -torch.inf)
+            every_nV[:, self._ids_v] = listed_nv
             yield block_of(every_nV, best)
 
-    def _projection(self, listed_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        projection, device = self.decoder.model.projection, self.decoder.device
+    @torch.inference_mode()
+    def admit(self, cache: Cache, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        super().admit(cache, sources, places)
+        new_BV = self._common_V.repeat(len(sources), 1)
+        new_BV[tuple(torch.from_numpy(self._more(sources)).T)] = True
+        self._listed_BV[list(places)] = new_BV[: len(places)]
+        self._project_to(torch.cat((self._listed_BV, new_BV[len(places) :])))
+
+    @torch.inference_mode()
+    def select(self, cache: Cache, sentences: Sequence[int]) -> None:
+        super().select(cache, sentences)
+        self._project_to(self._listed_BV[list(sentences)])
+
+    def _project_to(self, listed_BV: Tensor) -> None:
+        """Makes the projection to the subwords that any sentence allows; its bias is -inf where a sentence does not."""
+        projection, self._listed_BV = self.model.projection, listed_BV
         host_v = listed_BV.any(0).nonzero().squeeze(1)
-        ids_v, listed_Bv = to_device(host_v, device), to_device(listed_BV[:, host_v], device)
-        bias_Bv = torch.where(listed_Bv, 0.0, -torch.inf).to(projection.weight)
+        self._ids_v, listed_Bv = to_device(host_v, self.device), to_device(listed_BV[:, host_v], self.device)
+        self._weight_vD = projection.weight[self._ids_v]
+        self._bias_Bv = torch.where(listed_Bv, 0.0, -torch.inf).to(projection.weight)
         if projection.bias is not None:
-            bias_Bv += projection.bias[ids_v]
-        return ids_v, projection.weight[ids_v], bias_Bv
-
-    def reorder(self, state: ShortlistedState, parents_BK: Ints) -> None:
-        self.decoder.reorder(state.inner, parents_BK)
-
-    def drop(self, state: ShortlistedState, sentences: Sequence[int]) -> None:
-        self.decoder.drop(state.inner, sentences)
-
-    @torch.inference_mode()
-    def admit(self, state: ShortlistedState, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
-        self.decoder.admit(state.inner, sources, places)
-        listed_BV = self._listed(sources)
-        state.listed_BV[list(places)] = listed_BV[: len(places)]
-        self._keep(state, torch.cat((state.listed_BV, listed_BV[len(places) :])))
-
-    @torch.inference_mode()
-    def select(self, state: ShortlistedState, sentences: Sequence[int]) -> None:
-        self.decoder.select(state.inner, sentences)
-        self._keep(state, state.listed_BV[list(sentences)])
-
-    def _keep(self, state: ShortlistedState, listed_BV: Tensor) -> None:
-        state.listed_BV = listed_BV
-        state.ids_v, state.weight_vD, state.bias_Bv = self._projection(listed_BV)
+            self._bias_Bv += projection.bias[self._ids_v]

@@ -6,7 +6,6 @@ the beginning of a word, which may be longer than the phrase.
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from vtrans.search.rules import Step
+from vtrans.search.rules import Rule, Step
 from vtrans.text.piece_table import is_byte
 from vtrans.text.values import in_ascii
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
@@ -94,11 +93,8 @@ def _ends_in_word(text: bytes) -> bool:
     return bool(text) and is_word(text[-CHARACTER:].decode(errors="replace")[-1])
 
 
-class ForbidNext:
+class ForbidNext(Rule):
     """A search rule that forbids subwords depending on the preceding tokens."""
-
-    steps = math.inf
-    most_forbidden = None
 
     def apply(self, step: Step) -> None:
         for row, tokens in enumerate(step.prefix_nT.tolist()):

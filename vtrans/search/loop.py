@@ -167,7 +167,7 @@ def run(batch: SearchBatch) -> Iterator[tuple[int, list[Hypothesis]]]:
         if changed:
             live = [b for b, i in enumerate(batch.sentences) if i is not None]
             places = len(batch.sentences)
-            fresh = _fresh(lengths, [i for i in batch.sentences if i is not None], waiting, batch.batch_tokens)
+            fresh = _entering(lengths, [i for i in batch.sentences if i is not None], waiting, batch.batch_tokens)
             empty = places - len(live)
             if not live and not fresh:
                 return
@@ -188,7 +188,7 @@ def run(batch: SearchBatch) -> Iterator[tuple[int, list[Hypothesis]]]:
         changed = bool(finished)
 
 
-def _fresh(lengths: Sequence[int], batch: Sequence[int], waiting: int, batch_tokens: int) -> range:
+def _entering(lengths: Sequence[int], batch: Sequence[int], waiting: int, batch_tokens: int) -> range:
     """Returns the sentences that enter now: as many as fit into `batch_tokens` padded source tokens together with the
     batch; at least one if the batch is empty; none if they are too few for an encoder call."""
     stop = waiting

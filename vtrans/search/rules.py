@@ -19,7 +19,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,29 +99,18 @@ class Step:
         return Best(np.take_along_axis(self.logprobs_nv, order_nv, 1), np.take_along_axis(self.ids_nv, order_nv, 1))
 
 
-class Rule(Protocol):
+class Rule:
     """A constraint on the translation of a sentence."""
 
     @property
     def steps(self) -> float:
         """The number of initial steps of a sentence in which the rule matters; math.inf: all steps."""
+        return math.inf
 
     @property
     def most_forbidden(self) -> int | None:
         """The maximum number of tokens that the rule forbids per row, if it does nothing else; None: no maximum."""
-
-    def apply(self, step: Step) -> None:
-        """Changes the log-probabilities of a step."""
-
-
-class SearchRule:
-    """The base class of user-defined rules, which define `apply`. `vocab` is the target vocabulary."""
-
-    steps: float = math.inf
-    most_forbidden: int | None = None
-
-    def __init__(self, vocab: Vocabulary) -> None:
-        self.vocab = vocab
+        return None
 
     def apply(self, step: Step) -> None:
         """Changes the log-probabilities of a step with methods such as `step.forbid`. `step.prefix_nT` holds the
@@ -130,16 +118,21 @@ class SearchRule:
         raise NotImplementedError("a SearchRule must define `apply`")
 
 
+class SearchRule(Rule):
+    """The base class of user-defined rules, which define `apply`. `vocab` is the target vocabulary."""
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.vocab = vocab
+
+
 @dataclass(frozen=True)
-class RepetitionPenalty:
+class RepetitionPenalty(Rule):
     """Multiplies the log-probability of each token that is already in the row.
 
     Keskar et al. 2019 divide positive logits and multiply negative ones; log-probabilities are never positive.
     """
 
     factor: float
-    steps: float = math.inf
-    most_forbidden: int | None = None
 
     def apply(self, step: Step) -> None:
         rows_x, places_x = np.nonzero(step.prefix_nT >= 0)
@@ -147,13 +140,11 @@ class RepetitionPenalty:
 
 
 @dataclass(frozen=True)
-class NoRepeatedNgram:
+class NoRepeatedNgram(Rule):
     """Forbids tokens, except those in `free`, that would repeat an n-gram of the row."""
 
     n: int
     free: tuple[int, ...] = ()
-    steps: float = math.inf
-    most_forbidden: int | None = None
 
     def apply(self, step: Step) -> None:
         prefix_nT, T = step.prefix_nT, step.prefix_nT.shape[1]
@@ -168,11 +159,10 @@ class NoRepeatedNgram:
 
 
 @dataclass(frozen=True)
-class Suppressed:
+class Suppressed(Rule):
     """Makes these tokens impossible."""
 
     tokens: tuple[int, ...]
-    steps: float = math.inf
 
     @property
     def most_forbidden(self) -> int:
@@ -184,11 +174,18 @@ class Suppressed:
 
 
 @dataclass(frozen=True)
-class MinimumLength:
-    """Makes EOS impossible before `steps` tokens."""
+class MinimumLength(Rule):
+    """Makes EOS impossible before `length` tokens."""
 
-    steps: int
-    most_forbidden: int = 1
+    length: int
+
+    @property
+    def steps(self) -> int:
+        return self.length
+
+    @property
+    def most_forbidden(self) -> int:
+        return 1
 
     def apply(self, step: Step) -> None:
         rows_x = np.flatnonzero(step.ages_n < self.steps)
@@ -196,11 +193,10 @@ class MinimumLength:
 
 
 @dataclass(frozen=True)
-class Begin:
+class Begin(Rule):
     """Makes the first tokens of all sentences certain, overriding their prefixes."""
 
     tokens: tuple[int, ...]
-    most_forbidden: int | None = None
 
     @property
     def steps(self) -> int:
@@ -212,13 +208,12 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Prefix:
+class Prefix(Rule):
     """Determines the first tokens of one sentence. If the last word of the prefix is complete, `next_V` says which
     tokens may follow it."""
 
     tokens: tuple[int, ...]
     next_V: NDArray[np.bool_] | None = None
-    most_forbidden: int | None = None
 
     @property
     def steps(self) -> int:
