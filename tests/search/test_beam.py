@@ -1,7 +1,8 @@
-"""Beam search, compared with enumeration, a slow reference and known best paths."""
+"""Beam search and diverse beam search, compared with enumeration, a slow reference and known best paths."""
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 import torch
 from drawn import each_with, seeded, seeded_tensors
 from fakes import EOS, TROUBLES, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted, searched
+from translators import translator
 
-from vtrans.config import SearchConfig
+from vtrans.config import Recipe, SearchConfig, check_together
 from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.search.options import Sampling
 from vtrans.search.ranking import best_tokens
-from vtrans.system.errors import VtransError
+from vtrans.system.errors import InputError, RecipeError, VtransError
 
 SOURCE: Ids = (2, EOS)
 
@@ -41,51 +44,82 @@ def penalty(length: int, alpha: float, kind: str) -> float:
     return float(((5 + length) / 6) ** alpha if kind == "gnmt" else length**alpha)
 
 
-def reference(table: Table, source: Ids, limit: int, nbest: int, config: SearchConfig) -> list[dict[str, Any]]:
-    """Returns the search's result by definition, without bound, batch or arrays."""
-    live: list[tuple[float, Ids]] = [(0.0, ())]
-    finished: list[dict[str, Any]] = []
-    last: list[tuple[float, Ids]] = []
-    for length in range(1, limit + 1):
+Path = tuple[float, Ids]
+"""The sum and tokens of a hypothesis."""
+Result = tuple[Ids, float, float, bool]
+"""Tokens, log-probability, score and whether the hypothesis is finished."""
+
+
+class Group:
+    """A group of the definition, or its whole beam."""
+
+    def __init__(self, config: SearchConfig) -> None:
+        self.config, self.width = config, config.beam // config.beam_groups
+        self.live: list[Path] = [(0.0, ())]
+        self.last = self.live
+        self.ends: list[Result] = []
+        self.done = False
+
+    def end(self, path: Path, length: int, *, finished: bool) -> Result:
+        total, tokens = path
+        score = total / penalty(length, self.config.alpha, self.config.length_penalty) if length else 0.0
+        return tokens, total, score, finished
+
+    def step(self, table: Table, length: int, limit: int, chosen: Counter[int]) -> None:
         extensions = []
-        for row, (total, prefix) in enumerate(live):
-            for token, logprob in enumerate(table(source, prefix)):
+        for row, (total, prefix) in enumerate(self.live):
+            for token, logprob in enumerate(table(SOURCE, prefix)):
                 if logprob > -math.inf:
-                    extensions.append((-(total + logprob), row, -logprob, token))
-        places = config.beam - len(finished) if config.stop == "shrink" else 2 * config.beam
-        ranked = sorted(extensions)[:places]
-        refill = []
-        for rank, (minus_total, row, _, token) in enumerate(ranked):
-            prefix = live[row][1]
+                    rank = total + logprob - self.config.diversity * chosen[token]
+                    extensions.append((-rank, row, -logprob, token, (total + logprob, (*prefix, token))))
+        places = self.width - len(self.ends) if self.config.stop == "shrink" else len(extensions)
+        others: list[Path] = []
+        for rank, (_, _, _, token, (total, tokens)) in enumerate(sorted(extensions)[:places]):
             if token != EOS:
-                refill.append((-minus_total, (*prefix, token)))
-            elif rank < config.beam:
-                score = -minus_total / penalty(length, config.alpha, config.length_penalty)
-                finished.append({"tokens": prefix, "logprob": -minus_total, "score": score, "finished": True})
-        live = refill[: config.beam]
-        if live:
-            last = live
-        if not live:
-            break
-        if len(finished) >= config.beam and config.stop != "exhaustive":
-            worst = sorted(end["score"] for end in finished)[-config.beam]
-            now = live[0][0] / penalty(length, config.alpha, config.length_penalty)
-            if config.stop == "count" or config.beam == 1 or now <= worst:
-                break
-    if config.stop == "shrink" and live:  # at the limit
-        scored = [
-            (total, prefix, total / penalty(len(prefix), config.alpha, config.length_penalty)) for total, prefix in live
-        ]
-        finished += [{"tokens": p, "logprob": total, "score": score, "finished": False} for total, p, score in scored]
-    if finished:
-        return sorted(finished, key=lambda end: -end["score"])[:nbest]
-    total, prefix = last[0] if last else (0.0, ())
-    score = total / penalty(len(prefix), config.alpha, config.length_penalty) if prefix else 0.0
-    return [{"tokens": prefix, "logprob": total, "score": score, "finished": False}]
+                others.append((total, tokens))
+            elif rank < self.width:
+                self.ends.append(self.end((total, tokens[:-1]), length, finished=True))
+        self.live = others[: self.width]
+        self.last = self.live or self.last
+        if self.config.stop == "shrink" and length == limit:
+            self.ends += [self.end(path, length, finished=False) for path in self.live]
+        self.done = length == limit or not self.live or self.decided(length, limit)
+
+    def decided(self, length: int, limit: int) -> bool:
+        stop, groups = self.config.stop, self.config.beam_groups
+        if len(self.ends) < self.width or (groups == 1 and stop in ("exhaustive", "shrink")):
+            return False  # without groups, the bound must not change the result, so the definition has none
+        if stop == "count" or (stop == "current" and self.width == 1):
+            return True
+        worst = sorted(score for _, _, score, _ in self.ends)[-self.width]
+        now, *later = (
+            max(self.live)[0] / penalty(n, self.config.alpha, self.config.length_penalty)
+            for n in (length, length + 1, limit)
+        )
+        return (groups > 1 and max(later) <= worst) or (stop == "current" and now <= worst)
 
 
-def plain(hypotheses: Sequence[Hypothesis]) -> list[dict[str, Any]]:
-    return [{"tokens": h.tokens, "logprob": h.logprob, "score": h.score, "finished": h.finished} for h in hypotheses]
+def reference(table: Table, limit: int, config: SearchConfig) -> list[Result]:
+    """Returns the search's result by definition, without batch or arrays."""
+    groups = [Group(config) for _ in range(config.beam_groups)]
+    for length in range(1, limit + 1):
+        chosen: Counter[int] = Counter()
+        for group in groups:
+            if not group.done:
+                group.step(table, length, limit, chosen)
+            if not group.done:
+                chosen.update(tokens[-1] for _, tokens in group.live)
+    ends = [end for group in groups for end in sorted(group.ends, key=lambda end: -end[2])[: group.width]]
+    results = sorted(ends, key=lambda end: -end[2])
+    if not ends:
+        best = [max(group.last, key=lambda path: path[0]) for group in groups]
+        left = [group.end(path, len(path[1]), finished=False) for group, path in zip(groups, best, strict=True)]
+        results = [max(left, key=lambda end: end[2])]
+    return [result for i, result in enumerate(results) if result[0] not in {other[0] for other in results[:i]}]
+
+
+def plain(hypotheses: Sequence[Hypothesis]) -> list[Result]:
+    return [(h.tokens, h.logprob, h.score, h.finished) for h in hypotheses]
 
 
 @pytest.mark.parametrize("stop", ["count", "current", "exhaustive", "shrink"])
@@ -100,7 +134,34 @@ def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[st
         table = hashed(seed, words=numbers.choice([1, 2, 3, 7, 30]), **trouble)
         config = SearchConfig(beam=beam, alpha=alpha, length_penalty=kind, stop=stop)
         hyps = search_one(table, limit, nbest, beam=beam, alpha=alpha, length_penalty=kind, stop=stop)
-        assert plain(hyps) == reference(table, SOURCE, limit, nbest, config), (seed, config, nbest, limit)
+        assert plain(hyps) == reference(table, limit, config)[:nbest], (seed, config, nbest, limit)
+
+
+@pytest.mark.parametrize(("trouble", "stop"), each_with(TROUBLES, ["count", "current", "exhaustive"]))
+def test_diverse_search_equals_its_definition(stop: str, trouble: dict[str, Any]) -> None:
+    different = 0
+    for seed in range(60):
+        numbers = seeded(seed)
+        groups, own = numbers.choice([(1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (2, 4), (5, 3)])
+        limit = numbers.randint(1, 9)
+        table = hashed(seed, words=numbers.choice([1, 2, 3, 7, 30]), **trouble)
+        config: dict[str, Any] = {
+            "beam": groups * own,
+            "beam_groups": groups,
+            "diversity": numbers.choice([0.25, 0.5, 3.0]),
+            "alpha": numbers.choice([0.0, 0.6, 2.5, -0.7]),
+            "length_penalty": numbers.choice(["gnmt", "length"]),
+            "stop": stop,
+        }
+        expected = reference(table, limit, SearchConfig(**config))
+        decoder = FakeDecoder(table, limits={SOURCE: limit})
+        [best] = searched(decoder, [SOURCE], [limit], groups * own, **config)
+        assert plain(best) == expected, (seed, config)
+        for nbest in (1, 2):
+            assert searched(FakeDecoder(table), [SOURCE], [limit], nbest, **config)[0] == best[:nbest]
+        [alike] = searched(FakeDecoder(table), [SOURCE], [limit], groups * own, **config | {"diversity": 0})
+        different += plain(best) != plain(alike)
+    assert different > 5
 
 
 @pytest.mark.parametrize(("alpha", "kind"), each_with([0.0, 0.6, 1.0, 3.0, -1.0], ["gnmt", "length"]))
@@ -169,3 +230,19 @@ def test_the_best_tokens_equal_a_stable_sort(V: int, count: int, dtype: torch.dt
     assert np.array_equal(values_Nm, values)
     possible = values > -math.inf
     assert np.array_equal(tokens_Nm[possible], tokens[possible])
+
+
+def test_groups_refuse_options_they_cannot_combine_with() -> None:
+    with pytest.raises(InputError, match=r"`beam_groups`.*`beam` \(6\).*4"):
+        translator(beam=6, beam_groups=4)
+    with pytest.raises(InputError, match=r"`stop`.*`beam_groups`.*shrink"):
+        translator(beam=4, beam_groups=2, stop="shrink")
+    with pytest.raises(InputError, match=r"`beam_groups`.*`constraints`.*2"):
+        translator(beam=4, beam_groups=2).nbest(["dog"], constraints=[{"constraints": ["cat"]}])
+    with pytest.raises(InputError, match=r"`nbest`.*`beam` \(4\).*5"):
+        translator(beam=4, beam_groups=2).nbest(["dog"], 5)
+    with pytest.raises(RecipeError, match=r"search\.beam_groups.*search\.beam \(4\).*3"):
+        check_together(Recipe(search=SearchConfig(beam_groups=3)), "recipe")
+    assert list(translator(beam=4, beam_groups=2).translate(["dog"], Sampling())) == list(
+        translator(beam=4).translate(["dog"], Sampling())
+    )

@@ -34,8 +34,7 @@ from vtrans.system.errors import FileError, InputError, VtransError, WriteError
 from vtrans.system.files import reason, unwritable
 from vtrans.system.ranks import Ranks
 from vtrans.system.signals import StopSignal
-from vtrans.training.dry_run import estimate
-from vtrans.training.log import Log, introduce
+from vtrans.training.log import Log, estimate, introduce
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.parts import Job, Parts
 from vtrans.training.progress import Progress
