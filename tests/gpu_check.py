@@ -46,7 +46,8 @@ from vtrans.system.devices import pick_device
 from vtrans.system.errors import InputError
 from vtrans.system.process import manage_memory, peak_memory
 from vtrans.system.ranks import Ranks
-from vtrans.training.setup import TrainOptions, set_up
+from vtrans.training.parts import TrainOptions
+from vtrans.training.setup import set_up
 from vtrans.training.trainer import Trainer
 from vtrans.translate.translator import Translator
 

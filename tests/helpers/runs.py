@@ -30,8 +30,9 @@ from vtrans.storage.states import read_progress
 from vtrans.system.console import Console
 from vtrans.system.errors import VtransError
 from vtrans.system.ranks import Ranks
+from vtrans.training.parts import TrainOptions
 from vtrans.training.progress import Progress
-from vtrans.training.setup import SetUp, TrainOptions, set_up
+from vtrans.training.setup import SetUp, set_up
 from vtrans.training.trainer import Trainer, train
 
 CPU = torch.device("cpu")

@@ -22,6 +22,7 @@ from vtrans.system.console import Console
 from vtrans.system.errors import InputError, VtransError
 from vtrans.system.ranks import CPU, Ranks
 from vtrans.training.machine import TOKENS, divide
+from vtrans.training.parts import TrainOptions
 from vtrans.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
@@ -127,10 +128,16 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(1)
 
 
-def divided_ranks(batch_tokens: int = 2 * TOKENS, ranks: Ranks | None = None, cores: int = 2, **options: Any) -> Ranks:
+def divided_ranks(
+    batch_tokens: int = 2 * TOKENS,
+    ranks: Ranks | None = None,
+    cores: int = 2,
+    device: torch.device = CPU,
+    console: Console | None = None,
+    **options: Any,
+) -> Ranks:
     torch.set_num_threads(cores)
-    options = {"saved": None, "console": Console(), "processes": None, "threads": None, "compiled": False, **options}
-    return divide(ranks or Ranks(), options.pop("device", CPU), batch_tokens, **options)
+    return divide(ranks or Ranks(), device, batch_tokens, None, console or Console(), TrainOptions(**options))
 
 
 @pytest.mark.usefixtures("machine")
@@ -190,7 +197,7 @@ def test_threads_replace_processes_that_cannot_share_memory(
 ) -> None:
     ranks = Ranks()
     ranks.world = world
-    divided = functools.partial(divided_ranks, ranks=ranks, device=device, compiled=compiled)
+    divided = functools.partial(divided_ranks, ranks=ranks, device=device, compile=compiled)
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
     chosen = divided()

@@ -23,7 +23,7 @@ from vtrans.system.console import Console
 from vtrans.system.errors import RecipeError
 from vtrans.system.ranks import ADVICE, LocalRanks, Ranks
 from vtrans.system.resources import available_memory, total_memory
-from vtrans.training.parts import Job
+from vtrans.training.parts import Job, TrainOptions
 from vtrans.training.progress import Progress
 
 TOKENS = 512  # minimum number of batch tokens per process; with fewer, the fixed work outweighs the gain
@@ -35,19 +35,16 @@ def divide(
     batch_tokens: int,
     saved: Progress | None,
     console: Console,
-    *,
-    processes: int | None,
-    threads: int | None,
-    compiled: bool,
+    options: TrainOptions,
 ) -> Ranks:
     """Returns the ranks that train, and sets the threads of this process. Call this before the first computation.
 
     By default, there is one single-threaded process per core, but at most one per TOKENS tokens of a batch and per
     MEMORY bytes. If this process cannot be forked, it uses several threads instead. A run resumed on a machine of the
-    same kind keeps its numbers. `processes` and `threads` are the user's choice; `threads` alone means one process.
-    Raises InputError if several processes are not possible.
+    same kind keeps its numbers. Raises InputError if several processes are not possible.
     """
-    reason, usual = _why_one(ranks, device, compiled=compiled), torch.get_num_threads()
+    processes, threads = options.processes, options.threads
+    reason, usual = _why_one(ranks, device, compiled=options.compile), torch.get_num_threads()
     check_processes(processes, reason)
     # Another thread may hold a lock for which a fork would wait forever.
     alone = reason or threading.active_count() > 1

@@ -1,9 +1,10 @@
-"""The inputs of a run, and its replaceable parts, which a subclass of `Trainer` may make differently."""
+"""The options and inputs of a run, and its replaceable parts, which a subclass of `Trainer` may make differently."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,6 +20,33 @@ from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import make_optimizer
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Training options, except the data folder and the run folder."""
+
+    recipe: str | None = None
+    """The name of a recipe or a TOML file; None: the run's own recipe, else the default."""
+    overrides: Sequence[str] = ()
+    """Recipe values to override, each of the form `section.key=value`."""
+    fresh: bool = False
+    """Remove the run in the folder and start over."""
+    device: str | None = None
+    """The name of a device; None: the best available."""
+    processes: int | None = None
+    """Number of processes that divide each batch on a CPU. None: as in the resumed run, else chosen by `divide`
+    (machine.py)."""
+    threads: int | None = None
+    """Threads per process on a CPU. If given without `processes`, training uses one process."""
+    init_from: Path | None = None
+    """A model file or run folder from whose weights a new run starts."""
+    compile: bool = False
+    """Compile the layers. Resuming is then not bit-exact."""
+    check: Callable[[ModelConfig], None] = lambda model: None
+    """Called with the architecture before training; may raise InputError."""
+    dry_run: bool = False
+    """Measure a few updates, report the time and memory that training takes, and write nothing."""
 
 
 @dataclass(frozen=True)

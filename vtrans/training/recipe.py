@@ -34,6 +34,7 @@ from vtrans.storage.states import read_progress
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.errors import InputError, RecipeError
 from vtrans.system.files import shipped
+from vtrans.training.parts import TrainOptions
 
 Values = Mapping[str, Mapping[str, Any]]
 """The values of a recipe by section and key, as a training state records them; empty for a new run."""
@@ -145,24 +146,16 @@ def recipe_of_run(run: RunFolder) -> Recipe | None:
     return recorded_recipe(read_progress(run.state_file(steps[-1]))["recipe"], str(run.path)) if steps else None
 
 
-def requested_recipe(
-    run: RunFolder,
-    before: Values,
-    name: str | None,
-    overrides: Iterable[str],
-    *,
-    fresh: bool,
-    model: Path | None,
-    joint: bool,
-) -> Recipe:
+def requested_recipe(run: RunFolder, before: Values, options: TrainOptions, *, joint: bool) -> Recipe:
     """Returns the recipe that the user asks for: the first that exists of the named one, the run's recipe.toml, the one
-    in its state `before`, the one of the `model` to start from, and the default."""
-    if name is None and run.recipe.exists() and not fresh:
+    in its state `before`, the one of the model to start from, and the default."""
+    name, overrides = options.recipe, options.overrides
+    if name is None and run.recipe.exists() and not options.fresh:
         name = str(run.recipe)
     if name is None and before:
         return with_overrides(recorded_recipe(before, str(run.path)), overrides, str(run.path))
-    if name is None and model is not None:
-        base = recipe_of_model(choose_model(model).file, joint=joint)
+    if name is None and options.init_from is not None:
+        base = recipe_of_model(choose_model(options.init_from).file, joint=joint)
         return with_overrides(base, overrides, "the recipe of the model")
     return load_recipe(name or DEFAULT_RECIPE, overrides)
 

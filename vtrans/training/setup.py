@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
 from vtrans.model import kernels
 from vtrans.model.checkpoint import load_weights
@@ -26,7 +24,7 @@ from vtrans.system.seeds import derived_seed
 from vtrans.training.machine import choose_kernels, divide, precision_of
 from vtrans.training.optimization.learner import Learner, learner_of
 from vtrans.training.optimization.optimizer import begin
-from vtrans.training.parts import Job, Parts
+from vtrans.training.parts import Job, Parts, TrainOptions
 from vtrans.training.progress import Metrics, Progress, remove_events
 from vtrans.training.recipe import (
     changes,
@@ -41,33 +39,6 @@ from vtrans.training.recipe import (
 from vtrans.training.resume import environment, newest_progress, restore
 from vtrans.training.validation import metric_of, signature_end
 from vtrans.training.warm_start import refuse_another, warm_start
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """Training options, except the data folder and the run folder."""
-
-    recipe: str | None = None
-    """The name of a recipe or a TOML file; None: the run's own recipe, else the default."""
-    overrides: Sequence[str] = ()
-    """Recipe values to override, each of the form `section.key=value`."""
-    fresh: bool = False
-    """Remove the run in the folder and start over."""
-    device: str | None = None
-    """The name of a device; None: the best available."""
-    processes: int | None = None
-    """Number of processes that divide each batch on a CPU. None: as in the resumed run, else chosen by `divide`
-    (machine.py)."""
-    threads: int | None = None
-    """Threads per process on a CPU. If given without `processes`, training uses one process."""
-    init_from: Path | None = None
-    """A model file or run folder from whose weights a new run starts."""
-    compile: bool = False
-    """Compile the layers. Resuming is then not bit-exact."""
-    check: Callable[[ModelConfig], None] = lambda model: None
-    """Called with the architecture before training; may raise InputError."""
-    dry_run: bool = False
-    """Measure a few updates, report the time and memory that training takes, and write nothing."""
 
 
 @dataclass
@@ -99,30 +70,13 @@ def set_up(
             "choose another run folder, or start over with `fresh`."
         )
     before = saved.recipe if saved is not None else {}
-    asked = requested_recipe(
-        run,
-        before,
-        options.recipe,
-        options.overrides,
-        fresh=options.fresh,
-        model=options.init_from,
-        joint=data.joint,
-    )
+    asked = requested_recipe(run, before, options, joint=data.joint)
     precision = precision_of(device, ranks, saved)
     recipe = resolved(asked, joint=data.joint, precision=precision, metric=metric_of(data))
     refuse_changes(run, before, recipe)
     options.check(recipe.model)
     check_data(data, recipe)
-    ranks = divide(
-        ranks,
-        device,
-        recipe.train.batch_tokens,
-        saved,
-        console,
-        processes=options.processes,
-        threads=options.threads,
-        compiled=options.compile,
-    )
+    ranks = divide(ranks, device, recipe.train.batch_tokens, saved, console, options)
     kind_of_learner = learner_of(recipe, ranks, compiled=options.compile)
     job = Job(data, run, console, ranks, device, recipe)
     torch.manual_seed(derived_seed("init", recipe.train.seed))

@@ -36,10 +36,10 @@ from vtrans.system.ranks import Ranks
 from vtrans.system.signals import StopSignal
 from vtrans.training.log import Log, estimate, introduce
 from vtrans.training.optimization.optimizer import learning_rate
-from vtrans.training.parts import Job, Parts
+from vtrans.training.parts import Job, Parts, TrainOptions
 from vtrans.training.progress import Progress
 from vtrans.training.resume import diverged, save, save_progress
-from vtrans.training.setup import SetUp, TrainOptions, prepare_folder, set_up, warn_of_ignored
+from vtrans.training.setup import SetUp, prepare_folder, set_up, warn_of_ignored
 from vtrans.training.validation import Validation, unigram_nll
 
 # Training saves and stops on these signals even if they are ignored, as in a shell's background job: `kill -INT` must
@@ -250,23 +250,21 @@ class Trainer(Parts):
 
         Raises VtransError after NON_FINITE_LIMIT consecutive updates without a finite gradient.
         """
-        window = self.progress.window
-        steps, measured, counts = zip(*self._unread, strict=True)
-        losses = torch.stack(measured).tolist()
-        names = ("loss", "nll", *counts[0])
-        rows = [[loss, nll, *counted.values()] for (loss, nll, _), counted in zip(losses, counts, strict=True)]
-        values = [signal_number, self._passed(), *(value for row in rows for value in row)]
-        stopping, passed, *summed = self.job.ranks.summed(values, self.job.device)
-        self.progress.seconds += passed
-        for number, step in enumerate(steps):
-            if losses[number][2]:
+        window, sums = self.progress.window, dict[str, float]()
+        losses = torch.stack([measured for _, measured, _ in self._unread]).tolist()
+        for (step, _, counts), (loss, nll, skipped) in zip(self._unread, losses, strict=True):
+            if skipped:  # on all ranks
                 self._count_skipped(step)
                 continue
             self.progress.skipped_in_row = 0
-            row = summed[number * len(names) : (number + 1) * len(names)]
-            for key, value in zip(names, row, strict=True):
-                window[key] = window.get(key, 0) + value
+            for key, value in {"loss": loss, "nll": nll, **counts}.items():
+                sums[key] = sums.get(key, 0.0) + value
         self._unread = []
+        values = [signal_number, self._passed(), *sums.values()]
+        stopping, passed, *totals = self.job.ranks.summed(values, self.job.device)
+        self.progress.seconds += passed
+        for key, total in zip(sums, totals, strict=True):
+            window[key] = window.get(key, 0) + total
         now = time.monotonic()
         window["seconds"] = window.get("seconds", 0) + now - self._clock
         self._clock = now

@@ -23,7 +23,7 @@ from vtrans.score.metrics import corpus_scores
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError, VtransError
 from vtrans.text.vocabulary import FORMALITY
-from vtrans.training.setup import TrainOptions
+from vtrans.training.parts import TrainOptions
 
 NEW = [(f"Often {english}", german.replace("Der ", "Ein ").replace("mich", "uns")) for english, german in tiny_pairs()]
 OLD = OldText([src for src, _ in tiny_pairs()], [tgt for _, tgt in tiny_pairs()])

@@ -32,8 +32,8 @@ from vtrans.text.lines import write_lines
 from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import FORMALITY, Formality
 from vtrans.training.average import average, usual_checkpoints
+from vtrans.training.parts import TrainOptions
 from vtrans.training.recipe import recipe_of_model, recorded_recipe, with_overrides
-from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 from vtrans.translate.loading import load
 from vtrans.translate.translator import Translator

@@ -89,7 +89,7 @@ def adapt(
     console = Console(quiet=quiet, advises=False)
     from vtrans.apps.adapting.adapt import AdaptOptions, OldText
     from vtrans.apps.adapting.adapt import adapt as run_adapt
-    from vtrans.training.setup import TrainOptions
+    from vtrans.training.parts import TrainOptions
 
     found = _of_documents(pairs, model, Languages(from_ or "", to or ""), console) if pairs else []
     if src and tgt:
