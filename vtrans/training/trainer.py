@@ -116,7 +116,7 @@ class Trainer(Parts):
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
         self.loader = self.make_loader(job.data, job.recipe, job.ranks, job.device)
-        self.validation = Validation(job.data, job.run, job.recipe, self.learner.complete, job.device, job.console)
+        self.validation = Validation(job, self.learner.complete)
         self.log = Log(job, ready.metrics, self.progress, self.learning_rate)
         self.signal = StopSignal()
         self.stopping = False  # whether all ranks know about a signal

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.config import Recipe, SearchConfig, TrainConfig
+from vtrans.config import SearchConfig, TrainConfig
 from vtrans.config.keys import idle_because, keys_of
 from vtrans.data.batches import collate
 from vtrans.data.epochs import plan_epoch
@@ -20,14 +20,14 @@ from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.score.metrics import CorpusMetric, corpus_scores, deciding_metric, fitting_tokenizer
-from vtrans.storage.run_folder import RunFolder
-from vtrans.system.console import Console, duration
+from vtrans.system.console import duration
 from vtrans.system.errors import LogprobsError
 from vtrans.system.files import named_os_errors, write_atomically
 from vtrans.system.own_code import is_own, own_class
 from vtrans.system.process import release_memory
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
+from vtrans.training.parts import Job
 from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
@@ -111,19 +111,12 @@ def unigram_nll(data: DataFolder) -> float:
 
 
 class Validation:
-    """Evaluates an objective's model on the validation pairs of a data folder."""
+    """Evaluates an objective's model on the validation pairs of a run."""
 
-    def __init__(
-        self,
-        data: DataFolder,
-        run: RunFolder,
-        recipe: Recipe,
-        objective: Objective,
-        device: torch.device,
-        console: Console,
-    ) -> None:
-        self.data, self.run, self.recipe = data, run, recipe
-        self.objective, self.device, self.console = objective, device, console
+    def __init__(self, job: Job, objective: Objective) -> None:
+        data, recipe = job.data, job.recipe
+        self.data, self.run, self.recipe, self.device, self.console = data, job.run, recipe, job.device, job.console
+        self.objective = objective
         self.count = translated(recipe.train, len(data.valid))
         self.chosen, self.rows = _chosen(data, self.count)
         self.signature_end = signature_end(recipe.train, recipe.search, data)
