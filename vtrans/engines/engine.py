@@ -131,9 +131,9 @@ class Engine:
             groups.setdefault(width_of(source.phrases, config.beam) if source.phrases else 0, []).append(i)
         for width, indices in groups.items():
             members = [sources[i] for i in indices]
-            own = {i: source.rules for i, source in enumerate(members) if source.rules}
+            by_sentence = {i: source.rules for i, source in enumerate(members) if source.rules}
             tokens, limits = [source.tokens for source in members], [source.limit for source in members]
-            task = SearchTask(tokens, limits, config, nbest, RuleSet(rules, own), abandoned)
+            task = SearchTask(tokens, limits, config, nbest, RuleSet(rules, by_sentence), abandoned)
             decoders = self.decoders
             if self._candidates:
                 forced = [(*source.prefix, *phrase_tokens(source.phrases)) for source in members]

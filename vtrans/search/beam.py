@@ -61,7 +61,7 @@ def beam_search(decoder: Decoder[State], task: SearchTask) -> Iterator[tuple[int
 
 
 @dataclass
-class Found:
+class GroupSearch:
     """The hypotheses of one sentence, or of one of its groups."""
 
     rows: slice  # the rows of its beam
@@ -99,12 +99,12 @@ class Beam(StepBatch):
         # it ends at EOS.
         self.reads = 1 if config.beam == 1 and self.stop != "exhaustive" else config.beam + 1
         self.ranks: int | None = 2 * self.beam  # extensions ranked per step; None: all
-        self.found: dict[int, list[Found]] = {}  # by sentence, one per group
+        self.searches: dict[int, list[GroupSearch]] = {}  # by sentence, one per group
         self.itself_K = np.arange(width)
 
     def enter(self, sentences: Sequence[int]) -> None:
         super().enter(sentences)
-        self.found |= {i: [Found(rows) for rows in self.groups] for i in sentences}
+        self.searches |= {i: [GroupSearch(rows) for rows in self.groups] for i in sentences}
 
     def extend(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> Ints | None:
         values_rm, tokens_rm = self.candidates(blocks, live_r)
@@ -121,7 +121,7 @@ class Beam(StepBatch):
             best = ranked(sums_BK, values_BWm[:, rows], tokens_BWm[:, rows], self.ranks, penalties)
             if g > 0:
                 best = best._replace(parents=best.parents + rows.start)
-            parts.append(self._live(best, [None if i is None else self.found[i][g] for i in self.sentences]))
+            parts.append(self._live(best, [None if i is None else self.searches[i][g] for i in self.sentences]))
         live = parts[0] if len(parts) == 1 else Ranked.joined(parts)
         parents_BK = live.parents if np.count_nonzero(live.parents != self.itself_K) else None
         self.history.extend(parents_BK, live.tokens, live.logprobs)
@@ -145,24 +145,24 @@ class Beam(StepBatch):
         first, last = (np.searchsorted(chosen, keys_BKm, side) for side in ("left", "right"))
         return np.asarray(self.config.diversity * (last - first), dtype=np.float64)
 
-    def _live(self, best: Ranked, found: Sequence[Found | None]) -> Ranked:
+    def _live(self, best: Ranked, searches: Sequence[GroupSearch | None]) -> Ranked:
         """Finishes hypotheses and searches, given the ranked extensions of each sentence or of a group of each. Returns
         the live extensions [B, K]; rows without one have the sum -inf and BOS."""
         if self.stop == "shrink":
-            places_B1 = np.array([self.beam - each.ended if each else 0 for each in found])[:, None]
+            places_B1 = np.array([self.beam - search.ended if search else 0 for search in searches])[:, None]
             best.sums[np.arange(best.sums.shape[1]) >= places_B1] = -math.inf
         live, ends = self.choose(best)
         impossible_BK = live.sums == -math.inf
         if np.count_nonzero(impossible_BK):
             live = live._replace(tokens=np.where(impossible_BK, self.task.bos_id, live.tokens))
         for b, n in ends:
-            each = found[b]
-            assert each is not None
-            each.finish(self._extended(b, best, n), self.kept)
-        for b, (each, top) in enumerate(zip(found, live.sums.max(1).tolist(), strict=True)):
-            if each and not each.is_over and self._is_decided(b, each, top):
-                each.is_over = True
-                each.unfinished = self._unfinished(b, each, live, top)
+            search = searches[b]
+            assert search is not None
+            search.finish(self._extended(b, best, n), self.kept)
+        for b, (search, top) in enumerate(zip(searches, live.sums.max(1).tolist(), strict=True)):
+            if search and not search.is_over and self._is_decided(b, search, top):
+                search.is_over = True
+                search.unfinished = self._unfinished(b, search, live, top)
                 live.sums[b] = -math.inf  # so the loop removes the sentence
         return live
 
@@ -178,37 +178,37 @@ class Beam(StepBatch):
         live.sums[live.tokens == self.task.eos_id] = -math.inf
         return live, [(b, n) for b, n in np.argwhere(is_eos_Bn[:, :K]).tolist() if best.sums[b, n] > -math.inf]
 
-    def _is_decided(self, b: int, found: Found, top: float) -> bool:
+    def _is_decided(self, b: int, search: GroupSearch, top: float) -> bool:
         """Returns whether no later step can change the result. `top` is the largest sum of the live rows after this
         step."""
         # The history gets this step's token only after the choice.
         length, limit = self.history.age(b) + 1, self.task.limits[self.history.sentence(b)]
         if top == -math.inf or length == limit:
             return True
-        if not found.finished:
+        if not search.finished:
             return False
-        full = found.ended >= self.beam
+        full = search.ended >= self.beam
         if full and self.stop == "count":
             return True
-        if full and self.stop == "current" and top / self._penalty(length) <= found.finished[-1].score:
+        if full and self.stop == "current" and top / self._penalty(length) <= search.finished[-1].score:
             return True
-        if len(found.finished) < self.wanted:
+        if len(search.finished) < self.wanted:
             return False
         # Sums never rise. A live row therefore scores best where the penalty is largest: at the limit if alpha >= 0,
         # in the next step if alpha < 0. An equal score does not displace an earlier hypothesis.
         bound = top / max(self._penalty(length + 1), self._penalty(limit))
-        return bound <= found.finished[self.wanted - 1].score
+        return bound <= search.finished[self.wanted - 1].score
 
-    def _unfinished(self, b: int, found: Found, live: Ranked, top: float) -> list[Hypothesis]:
+    def _unfinished(self, b: int, search: GroupSearch, live: Ranked, top: float) -> list[Hypothesis]:
         """Returns the unfinished hypotheses among the results of a search that is over. `top` is the largest sum of its
         live extensions."""
         i = self.history.sentence(b)
         shrunk = self.stop == "shrink" and top > -math.inf and self.history.age(b) + 1 == self.task.limits[i]
-        if found.finished and not shrunk:
+        if search.finished and not shrunk:
             return []
         rows = [self._extended(b, live, k) for k, total in enumerate(live.sums[b].tolist()) if total > -math.inf]
         if not rows:  # no extension is possible
-            before = enumerate(self.history.sums_BK[b, found.rows].tolist(), found.rows.start)
+            before = enumerate(self.history.sums_BK[b, search.rows].tolist(), search.rows.start)
             rows = [self._hypothesis(b, k, total) for k, total in before if total > -math.inf]
         return rows if shrunk else [self.best_unfinished(i, rows)]
 
@@ -236,9 +236,9 @@ class Beam(StepBatch):
         return length_penalty(length, self.config.alpha, self.config.length_penalty)
 
     def leave(self, b: int) -> list[Hypothesis]:
-        groups = self.found.pop(self.history.sentence(b))
-        finished = [hypothesis for found in groups for hypothesis in found.finished[: self.wanted]]
-        unfinished = [hypothesis for found in groups for hypothesis in found.unfinished]
+        groups = self.searches.pop(self.history.sentence(b))
+        finished = [hypothesis for search in groups for hypothesis in search.finished[: self.wanted]]
+        unfinished = [hypothesis for search in groups for hypothesis in search.unfinished]
         if self.stop == "shrink":
             finished += unfinished
         elif not finished:

@@ -274,28 +274,28 @@ def _ids(pieces: Sequence[str], name: str, vocab: Vocabulary) -> list[int]:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules of a search: `own` rules per sentence, which are applied first, and `common` rules for all
-    sentences."""
+    """The rules of a search: `common` rules for all sentences, and those of single sentences, which are applied
+    first."""
 
     common: Sequence[Rule] = ()
-    own: Mapping[int, Sequence[Rule]] = field(default_factory=dict)  # by sentence
+    by_sentence: Mapping[int, Sequence[Rule]] = field(default_factory=dict)
 
     def now(self, history: RowHistory) -> RuleSet:
         """Returns the rules that matter in the next step."""
-        if not self.common and not self.own:
+        if not self.common and not self.by_sentence:
             return self
         ages = {i: history.age(b) for b, i in enumerate(history.sentences) if i is not None}
         youngest = min(ages.values())
-        own = {i: [rule for rule in self.own[i] if age < rule.steps] for i, age in ages.items() if i in self.own}
+        left = {i: [rule for rule in self.by_sentence.get(i, ()) if age < rule.steps] for i, age in ages.items()}
         return RuleSet(
-            [rule for rule in self.common if youngest < rule.steps], {i: rules for i, rules in own.items() if rules}
+            [rule for rule in self.common if youngest < rule.steps], {i: rules for i, rules in left.items() if rules}
         )
 
     @property
     def most_forbidden(self) -> int | None:
         """The maximum number of tokens that the rules forbid per row, if they do nothing else; None: no maximum."""
         most = 0
-        for rules in ([], *self.own.values()):
+        for rules in ([], *self.by_sentence.values()):
             counts = [rule.most_forbidden for rule in (*self.common, *rules)]
             known = [count for count in counts if count is not None]
             if len(known) < len(counts):
@@ -307,14 +307,14 @@ class RuleSet:
         """Yields the blocks of the live rows after applying all rules."""
         rows = iter(live_r.tolist())
         for block in blocks:
-            if not self.common and not self.own:
+            if not self.common and not self.by_sentence:
                 yield block
                 continue
             here = list(islice(rows, len(logprobs_of(block))))
             step, begin = Step(block, history.tokens(here)), 0
             for b, of_sentence in groupby(here, lambda row: row // history.width):
                 end = begin + len(list(of_sentence))
-                for rule in self.own.get(history.sentence(b), ()):
+                for rule in self.by_sentence.get(history.sentence(b), ()):
                     rule.apply(step.rows(begin, end))
                 begin = end
             for rule in self.common:

@@ -137,8 +137,7 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
     """Returns the settings that must stay equal for a run to resume bit-exactly."""
     train = job.recipe.train
     named = (job.recipe.model.network, train.objective, train.changes, train.best_metric)
-    code = own_digests(named)
-    own = {"trainer": learner.parts.name(), "code": code}
+    user_code = {"trainer": learner.parts.name(), "code": own_digests(named)}
     return {
         "torch": torch.__version__.partition("+")[0],
         "threads": job.ranks.threads,
@@ -149,7 +148,7 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
         "processor": torch.backends.cpu.get_cpu_capability(),
         "compiled": learner.objective.compiled is not None,
         "parallel": parallel_of(job.recipe.train, job.ranks),
-        **{key: value for key, value in own.items() if value},
+        **{key: value for key, value in user_code.items() if value},
     }
 
 

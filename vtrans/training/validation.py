@@ -122,7 +122,7 @@ class Validation:
         self.signature_end = signature_end(recipe.train, recipe.search, data)
         self.tokenizers = tokenizers_of(data)
         best = recipe.train.best_metric
-        self.own = {best: own_class(best, CorpusMetric, "best_metric")()} if is_own(best) else {}
+        self.user_metrics = {best: own_class(best, CorpusMetric, "best_metric")()} if is_own(best) else {}
         self._translator(0)  # raises InputError for search settings that contradict each other or the data
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
@@ -165,7 +165,9 @@ class Validation:
         self._write_translations(step, sources, references, hypotheses)
         finite = math.isfinite(nll)
         search = f"beam {config.valid_beam}" if config.valid_beam > 1 else "greedy"
-        own = {name: metric.corpus_score(hypotheses, [references]).score for name, metric in self.own.items()}
+        user_scores = {
+            name: metric.corpus_score(hypotheses, [references]).score for name, metric in self.user_metrics.items()
+        }
         record = {
             "kind": "valid",
             "step": step,
@@ -174,7 +176,7 @@ class Validation:
             "bleu": scores["bleu"],
             "chrf": scores["chrf"],
             "signature": f"{scores['signature']}{self.signature_end}",
-            **own,
+            **user_scores,
         }
         parts = ""
         if by_language:
@@ -183,7 +185,7 @@ class Validation:
             parts = " (" + ", ".join(f"{code} {values['bleu']:.2f}" for code, values in by_language.items()) + ")"
         self.console.info(
             f"valid at step {step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}{parts}  "
-            f"chrf {scores['chrf']:.2f}{''.join(f'  {name} {value:.2f}' for name, value in own.items())}  "
+            f"chrf {scores['chrf']:.2f}{''.join(f'  {name} {value:.2f}' for name, value in user_scores.items())}  "
             f"({search}, at most {self.data.length_limit} subwords; {duration(time.monotonic() - began)})"
         )
         for i in range(min(config.samples, len(sources))):
@@ -214,8 +216,8 @@ class Validation:
         )
         # No second search for repetitive translations, because an untrained model repeats itself on most lines. The
         # limit keeps these lines from dominating the word counts.
-        own = search.with_beam(self.recipe.train.valid_beam)
-        return Translator(TorchEngine([loaded]), own, retry=False, limit=data.length_limit.of)
+        validated = search.with_beam(self.recipe.train.valid_beam)
+        return Translator(TorchEngine([loaded]), validated, retry=False, limit=data.length_limit.of)
 
     def _write_translations(
         self, step: int, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]

@@ -53,7 +53,8 @@ class Ending(ctypes.Structure):
 def plain_search(decoder: Decoder[Any], task: SearchTask) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Like `beam_search`, to which it delegates for other decoders, settings and rules."""
     are_plain = all(isinstance(rule, Suppressed | MinimumLength | Begin) for rule in task.rules.common)
-    if isinstance(decoder, CompiledDecoder) and are_plain and not task.rules.own and task.config.beam_groups == 1:
+    are_plain = are_plain and not task.rules.by_sentence
+    if isinstance(decoder, CompiledDecoder) and are_plain and task.config.beam_groups == 1:
         return run(_PlainBatch(decoder, task))
     return beam_search(decoder, task)
 
