@@ -49,7 +49,7 @@ def vtrans_processes_run(model: str, processes: int, **search: Any) -> Run:
     torch.set_num_threads(1)
     translator = load(model, device="cpu", retry=False, **{**SEARCH, **search})
     options = TranslateOptions()
-    workers = ExitStack().enter_context(workers_for(translator, options, Division(processes, 1, True)))
+    workers = ExitStack().enter_context(workers_for(translator, options, Division(processes, 1)))
     return lambda lines: translate_stream(translator, lines_of(lines), io.BytesIO(), options, workers=workers)
 
 

@@ -37,7 +37,7 @@ def test_translating_under_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) 
     """Each process would translate the whole text."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match=r"torchrun .*`shard` I/2"):
-        Text().division(None, None)
+        Text().division(None, None, None)
 
 
 @pytest.mark.parametrize("name", ["empty", "unfinished", "looping", "missing"])

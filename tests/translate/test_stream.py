@@ -55,7 +55,7 @@ def streamed(
     ours = translating or translator(max_source=12)
     ours.console = heard = Heard()
     out, sizes = io.BytesIO(), list[int]()
-    with workers_for(ours, options, Division(processes, 1, False)) as workers:
+    with workers_for(ours, options, Division(processes, 1)) as workers:
         read = lines_of(lines, prefixes=prefixes)
         translate_stream(ours, read, out, options, workers=workers, advance=sizes.append)
     assert ours.counts.seconds > 0 or not ours.counts.lines
@@ -108,7 +108,7 @@ def test_an_error_while_reading_comes_after_the_lines_before_it() -> None:
         raise InputError("line 6 is bad.")
 
     out, options, ours = io.BytesIO(), TranslateOptions(), translator()
-    with pytest.raises(InputError, match="line 6"), workers_for(ours, options, Division(2, 1, False)) as workers:
+    with pytest.raises(InputError, match="line 6"), workers_for(ours, options, Division(2, 1)) as workers:
         translate_stream(ours, lines_of(lines()), out, options, workers=workers)
     assert out.getvalue().count(b"\n") == 5
 
@@ -127,7 +127,7 @@ def test_lines_are_answered_while_the_input_waits() -> None:
             assert answered.acquire(timeout=60), "no answer came"
 
     out, options, ours = Told(), TranslateOptions(), translator()
-    with workers_for(ours, options, Division(2, 1, False)) as workers:
+    with workers_for(ours, options, Division(2, 1)) as workers:
         translate_stream(ours, lines_of(lines()), out, options, complete=False, workers=workers)
     assert out.getvalue().count(b"\n") == 3
 
@@ -138,7 +138,7 @@ def test_processes_never_outnumber_lines() -> None:
         return os.getpid()
 
     ours, options = translator(), TranslateOptions()
-    with workers_for(ours, options, Division(50, 1, False), make=pid) as workers:
+    with workers_for(ours, options, Division(50, 1), make=pid) as workers:
         assert len(set(translate_windows(ours, lines_of(sentences(2)), options, pid, workers=workers))) == 2
 
 
@@ -156,7 +156,7 @@ def test_a_writer_that_waits_stops_the_reader_and_one_that_ends_stops_everything
             yield "a dog runs"
 
     ours, options = translator(), TranslateOptions()
-    with workers_for(ours, options, Division(2, 1, False), make=written) as workers:
+    with workers_for(ours, options, Division(2, 1), make=written) as workers:
         blocks = translate_windows(ours, lines_of(lines()), options, written, workers=workers)
         next(blocks)
         others, seen = set(threading.enumerate()) - before, 0

@@ -133,7 +133,7 @@ def test_formality_equals_prefixing_its_symbol() -> None:
 
 def test_the_server_asks_the_model_for_the_form_of_a_request() -> None:
     pair, made = Languages("en", "de"), polite(">>de<<", ">>fr<<")
-    with workers_for({pair: Model(pair, made)}, Division(1, 1, False), print) as workers:
+    with workers_for({pair: Model(pair, made)}, Division(1, 1), print) as workers:
         found = []
         formalities: tuple[Formality | None, ...] = (None, "more", "less")
         for formality in formalities:

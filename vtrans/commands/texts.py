@@ -93,7 +93,7 @@ class Text:
             if self.input and file:
                 check_line_counts(self.input, file, option[2:])
 
-    def division(self, processes: int | None, threads: int | None) -> Division:
+    def division(self, processes: int | None, threads: int | None, device: str | None) -> Division:
         """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is
         not possible, and under torchrun."""
         from vtrans.translate.stream import divide
@@ -103,7 +103,7 @@ class Text:
                 f"torchrun has started {world} processes, which would all translate the whole text; start `vtrans "
                 f"translate` without torchrun, once per GPU, with `chunk_lines`, `shard` I/{world} and `device` cuda:I."
             )
-        return divide(processes, threads, prefer_one=self.typed)
+        return divide(processes, threads, device, prefer_one=self.typed)
 
 
 def translate_text(

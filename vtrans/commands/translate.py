@@ -194,7 +194,7 @@ def translate(
     console = Console(quiet=quiet)
     from vtrans.translate.translation import TranslateOptions
 
-    division = text.division(processes, threads)
+    division = text.division(processes, threads, engine.device)
     options = TranslateOptions(
         output.nbest,
         Sampling(**sampling_options) if sampling else None,

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, TypeVar
 from vtrans.config.threads import check_processes, default_processes, set_threads, why_not_forked
 from vtrans.config.threads import threads as usual_threads
 from vtrans.engines.alignments import pharaoh
-from vtrans.engines.engine import Engine
+from vtrans.system.devices import on_cpu
 from vtrans.system.errors import VtransError
 from vtrans.system.resources import available_memory
 from vtrans.system.signals import uninterrupted
@@ -191,32 +191,21 @@ class Division:
 
     processes: int
     threads: int  # per process
-    asked: bool  # whether the user chose the number of processes
-
-    def copies(self, engine: Engine) -> int:
-        """Returns the number of worker processes; 0 if this process translates. Raises InputError if the user chose
-        several, but the model is not on the CPU."""
-        if self.processes == 1:
-            return 0
-        if engine.device == "cpu":
-            return self.processes
-        if self.asked:
-            check_processes(self.processes, f"the model is on {engine.device}")
-        set_threads(self.processes * self.threads)
-        return 0
 
 
-def divide(processes: int | None, threads: int | None, *, prefer_one: bool = False) -> Division:
-    """Returns the division of translating on a CPU, and sets the number of threads. `prefer_one` makes one process the
-    default. Raises InputError if the user's number of processes is not possible."""
-    reason = why_not_forked()
+def divide(
+    processes: int | None, threads: int | None, device: str | None = None, *, prefer_one: bool = False
+) -> Division:
+    """Returns the division of translating on this device, and sets the number of threads. `prefer_one` makes one
+    process the default. Raises InputError if the user's number of processes is not possible."""
+    reason = why_not_forked() if on_cpu(device) else "a GPU may be used unless `device` is cpu"
     check_processes(processes, reason)
     set_threads(threads)
     alone = reason or prefer_one or threads
     number = processes or (1 if alone else default_processes(usual_threads(), available_memory()))
     if number > 1:
         set_threads(1)  # kernels are chosen for the workers' number of threads
-    return Division(number, threads or usual_threads(), processes is not None)
+    return Division(number, threads or usual_threads())
 
 
 def workers_for(
@@ -231,8 +220,7 @@ def workers_for(
         return make(lines, options), translator.counts, [warning for line in lines for warning in line.warnings]
 
     advice = "try again with fewer `processes` or a smaller `batch_tokens`"
-    copies = division.copies(translator.engine)
-    return WorkerPool(answer, copies, "translating", advice) if copies else nullcontext()
+    return WorkerPool(answer, division.processes, "translating", advice) if division.processes > 1 else nullcontext()
 
 
 def _by_workers(

@@ -37,7 +37,7 @@ def test_a_request_may_have_a_glossary() -> None:
 def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protected() -> None:
     server = Glossary((pair_of("dog", "Hund"), pair_of("cat", "park")))
     models = {EN_DE: Model(EN_DE, translator(max_length=0), glossary=server)}
-    with workers_for(models, Division(1, 1, False), print) as workers:
+    with workers_for(models, Division(1, 1), print) as workers:
         workers[EN_DE].check(RequestOptions(glossary=server))
         with serving(translate=workers[EN_DE].model) as client:
             said = client.translate("the dog {x} sleeps").json["translatedText"]

@@ -111,7 +111,7 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Run, tmp_p
     run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=10")
     models = _models([run.path], [f"pt-fr={run.path}"], Console(quiet=True), {"device": "cpu"}, {})
     assert len({id(model.translator) for model in models.values()}) == 1
-    with workers_for(models, Division(1, 1, False), print) as workers:
+    with workers_for(models, Division(1, 1), print) as workers:
         for pair, worker in workers.items():
             ((found,),) = asyncio.run(worker.translate(window([SENTENCE]), RequestOptions()))
             assert found.text == next(models[pair].translator.translate([SENTENCE], to=pair.tgt))

@@ -92,8 +92,6 @@ def workers_for(
     All models on the CPU share the copies, and so the processors. Enter the block before this process starts
     other threads.
     """
-    numbers = {pair: division.copies(model.translator.engine) for pair, model in models.items()}
-    number = max(numbers.values())
 
     def answer(request: BatchRequest, tell: Tell) -> list[Nbest]:
         """Answers a request in a copy of this process."""
@@ -101,10 +99,11 @@ def workers_for(
         pair, lines, options = request
         return models[pair].translate(lines, options, lambda i, nbest: tell((i, nbest)))
 
-    with WorkerPool(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
+    number = division.processes
+    with WorkerPool(answer, number, "translating", ADVICE) if number > 1 else nullcontext() as copies:
 
         def translate(pair: Languages, lines: Sequence[Line], options: RequestOptions, ready: Batch) -> list[Nbest]:
-            if copies is None or not numbers[pair]:
+            if copies is None:
                 return models[pair].translate(lines, options, ready, ready.abandoned)
             for _ in range(2):
                 try:
@@ -114,7 +113,7 @@ def workers_for(
                     died = error
             raise died
 
-        slots = Slots(max(number, 1))
+        slots = Slots(number)
         yield {
             pair: Worker(partial(translate, pair), model.translator.search.beam, slots, check=model.check)
             for pair, model in models.items()

@@ -90,7 +90,7 @@ def serve(
     if memory:
         _check_memory(memory, access)
     listen(host, port).close()  # a wrong address is reported before the models are loaded
-    division = divide(processes, threads)
+    division = divide(processes, threads, engine.get("device"))
     loaded = _models(models, pairs or [], console, engine, search)
     _add_glossaries(loaded, glossaries or [])
     # The copies of this process must not inherit its socket: clients could connect to it until the last copy ends.
