@@ -31,7 +31,9 @@ def test_neither_order_nor_division_matters() -> None:
     pairs = [(line, line if i % 3 else "x") for i, line in enumerate(LINES)]
     shuffled, counted = random.Random(1).sample(pairs, len(pairs)), Counting(len(pairs))
     for start in range(0, len(pairs), 7):
-        counted.add(shuffled[start : start + 7])
+        some = Counting(len(pairs))
+        some.add(shuffled[start : start + 7])
+        counted.merge(some)
     whole = counts(pairs)
     assert counted.counts() == whole
     halves = counts(pairs[::2]), counts(pairs[1::2])

@@ -15,7 +15,16 @@ from vtrans.data.preparation.learn_vocabulary import SizeError
 from vtrans.data.preparation.overlap import overlap, subword_counts
 from vtrans.system.errors import FileError
 from vtrans.text.piece_table import pack
-from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
+from vtrans.text.vocabulary import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    SPECIAL_PIECES,
+    UNK_ID,
+    Vocabulary,
+    have_one_table,
+    words_between_spaces,
+)
 
 NOUNS = ("dog", "cat", "horse", "bird", "Hund", "Katze", "Pferd", "Vogel", "garden", "Garten")
 VERBS = ("sees", "hears", "finds", "sieht", "hört", "findet")
@@ -56,10 +65,34 @@ def test_special_ids_are_fixed_and_not_decoded() -> None:
     assert VOCABULARY.encode("") == VOCABULARY.encode("   ") == []
 
 
-def test_a_batch_equals_its_sentences_for_any_number_of_threads() -> None:
-    one_by_one = [VOCABULARY.encode(text) for text in TEXT]
-    assert VOCABULARY.encode_batch(TEXT) == VOCABULARY.encode_batch(TEXT, threads=3) == one_by_one
-    assert VOCABULARY.encode_batch([]) == []
+HOSTILE = (
+    "dog",
+    "Hund.",
+    " ",
+    "  ",
+    "\u2581",
+    "\t",
+    "e\u0301",
+    "\u0301",
+    "\u0663\u0664",
+    "\u2585",
+    "\u200b",
+    "\uffff",
+    "<BT>",
+)
+TAGGED = small(symbols=("<BT>",))
+
+
+@given(st.lists(st.sampled_from(HOSTILE)).map("".join))
+def test_words_are_encoded_independently(line: str) -> None:
+    assert [id for word in words_between_spaces(line) for id in TAGGED.encode(word)] == TAGGED.encode(line)
+
+
+def test_the_same_is_learned_from_words_and_from_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = [*TEXT, *(f"{a}{b}{c} {a}" for a in HOSTILE for b in HOSTILE for c in HOSTILE)]
+    from_words = small(text=text, symbols=("<BT>",))
+    monkeypatch.setattr("vtrans.data.preparation.learn_vocabulary.words_between_spaces", lambda line: [line])
+    assert small(text=text, symbols=("<BT>",)).proto == from_words.proto
 
 
 SYMBOLS = ("<BT>", '@"x,y@', "ﬁx")  # CSV would split the second; NFKC would change the third

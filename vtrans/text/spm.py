@@ -29,9 +29,12 @@ def normalization(proto: bytes) -> str:
 
 
 def with_normalization(proto: bytes, name: str) -> bytes:
-    """Returns a model with `name` as its normalization rule, and without the file name (6) that the rule came from."""
+    """Returns a model with `name` as its normalization rule. Leaves out the file name (6) that the rule came from, and
+    the input_format (7) of the trainer_spec (2)."""
     parts = []
     for number, value in fields(proto):
+        if number == 2 and isinstance(value, bytes):
+            value = value.replace(field(7, b"tsv"), b"", 1)
         if number == 3 and isinstance(value, bytes):
             spec = ((n, name.encode() if n == 1 else content) for n, content in fields(value) if n != 6)
             value = b"".join(itertools.starmap(field, spec))

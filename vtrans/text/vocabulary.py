@@ -108,21 +108,15 @@ class Vocabulary:
         (ids,) = self.encode_batch([text])
         return ids
 
-    def encode_batch(self, texts: Sequence[str], threads: int = 1, *, tags: bool = True) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], *, tags: bool = True) -> list[list[int]]:
         """Returns the ids of each line, as `encode` does. Without `tags`, no text becomes a tag, even with a table."""
-        ids: list[list[int]]
         if self.table is None:
             # With a list, SentencePiece starts threads, which takes longer than encoding a line.
-            ids = (
-                [self._model.encode(text) for text in texts]
-                if threads == 1
-                else self._model.encode(list(texts), num_threads=threads)
-            )
-            return ids
+            return [self._model.encode(text) for text in texts]
         begun = [split_language(text) if self.tags and tags else ([], text) for text in texts]
         rest = [text for _, text in begun]
         if self.spm:
-            pieces: list[list[str]] = self._model.encode(rest, out_type=str, num_threads=threads)
+            pieces: list[list[str]] = self._model.encode(rest, out_type=str, num_threads=1)
         else:
             pieces = [[piece for piece in text.split(" ") if piece] for text in rest]
         return [
@@ -196,6 +190,12 @@ class Vocabulary:
         """Returns whether the id is neither special, nor a tag, nor one of the 256 single-byte pieces."""
         byte = self._model.is_byte(id) if self.table is None else is_byte(self._pieces[id])
         return id > EOS_ID and not byte and id not in self._tag_ids
+
+
+def words_between_spaces(line: str) -> list[str]:
+    """Returns the words of a line which BPE with the rule NFC learns and encodes independently of each other. A line
+    with U+2581, which SentencePiece takes for a space, is one word."""
+    return [line] if "\u2581" in line else line.split(" ")
 
 
 def have_one_table(src: Vocabulary, tgt: Vocabulary) -> bool:

@@ -53,7 +53,7 @@ def test_a_sample_is_random_ordered_and_repeatable(tmp_path: Path) -> None:
     split = Split(corpus, Survey([len(pairs)], len(pairs), {}, {}), None, None, {}, seed=1)
 
     def drawn(side: str, size: int) -> list[str]:
-        return list(Sample(split, side, size, lambda: None))
+        return list(Sample(split, side, size, lambda pairs: None))
 
     both = drawn("both", 100)
     assert len(both) == 200

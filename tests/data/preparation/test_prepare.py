@@ -136,7 +136,8 @@ def test_validation_pairs_in_the_training_text_are_reported(tmp_path: Path) -> N
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measures the memory of Python and NumPy; `sample` bounds SentencePiece's."""
-    monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 64)
+    monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_BATCH_PAIRS", 64)
+    monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_LINES", 64)
     monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_HASHED_BYTES", 1 << 12)
     monkeypatch.setattr(vtrans.data.preparation.store_writer, "_COPIED_BYTES", 1 << 12)
     monkeypatch.setattr("vtrans.text.lines._CHUNK", 1 << 12)
@@ -197,7 +198,8 @@ def test_pairs_are_dropped_by_length_and_ratio(src: int, tgt: int, reason: str |
 
 def test_the_number_of_workers_changes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vtrans.data.preparation.encode, "PAIRS_PER_WORKER", 1)
-    monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 16)
+    monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_LINES", 16)
+    monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_BATCH_PAIRS", 16)
     for threads in (1, 3):
         report = made(options(tmp_path, PAIRS, None, threads=threads, out=tmp_path / str(threads), max_tokens=20))
         assert report["train"]["dropped"]["empty"] > 0

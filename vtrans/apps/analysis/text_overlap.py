@@ -16,7 +16,6 @@ from vtrans.data.preparation.parallel_text import Corpus, sampled
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.files import printable
-from vtrans.system.resources import usable_processors
 from vtrans.text.lines import OnBadUtf8, lines_in
 from vtrans.text.vocabulary import Vocabulary
 
@@ -44,13 +43,13 @@ def overlap_of_files(
             lines += sampled(lines_in(path, on_bad_utf8), total, options.sample, options.seed)
         console.info(f"learning a joint vocabulary from {len(lines):,} lines ...")
         vocabulary = learn(lines, vocab_size, options, f"{src} and {tgt}")
-    sides, counts, threads = {}, [], usable_processors()
+    sides, counts = {}, []
     for side, path in (("src", src), ("tgt", tgt)):
         counted, number, characters = np.zeros(len(vocabulary), np.int64), 0, 0
         text = lines_in(path, on_bad_utf8)
         with console.progress(f"encoding {path}", unit="lines") as progress:
             while batch := list(islice(text, LINES)):
-                for ids in vocabulary.encode_batch(batch, threads):
+                for ids in vocabulary.encode_batch(batch):
                     counted += np.bincount(ids, minlength=len(vocabulary)) if ids else 0
                 number, characters = number + len(batch), characters + sum(map(len, batch))
                 progress.advance(len(batch))

@@ -26,8 +26,7 @@ from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.data.aligner import Ints
 from vtrans.data.preparation.encode import TextPair
 from vtrans.data.preparation.output_folder import STAGING, publish, staging_folder
-from vtrans.data.preparation.parallel_text import Corpus, sampled
-from vtrans.data.preparation.prepare import batches_of
+from vtrans.data.preparation.parallel_text import Corpus, batches_of, sampled
 from vtrans.data.preparation.store_writer import Ragged, unfinished
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError, install_command

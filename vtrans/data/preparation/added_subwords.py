@@ -36,7 +36,7 @@ def with_added(
     for side, vocab in sides:
         if not vocab.spm:
             raise InputError("`vocab_add` needs a vocabulary with a SentencePiece model, but `vocab_from` has none.")
-        scores.append(_learned(Sample(split, side, options.sample, lambda: None), vocab, options.vocab_add))
+        scores.append(_learned(Sample(split, side, options.sample, lambda pairs: None), vocab, options.vocab_add))
         name = {"both": "vocabulary", "src": "source vocabulary", "tgt": "target vocabulary"}[side]
         console.info(f"{len(scores[-1]):,} subwords are added to the {name}, each with a character that it lacked.")
     tags = [tag for tag in dict.fromkeys(options.tags) if tag not in src.tags]

@@ -25,6 +25,7 @@ _INSIDE = regex.compile(r"[\p{Ll}\p{N},;]$")  # the end of a word inside a sente
 _END = regex.compile(r"[\p{STerm}:;,\u2026][\p{Quotation_Mark}\p{Pe}]*$")
 _QUOTES = '"\u00ab\u00bb\u2018\u201a-\u201f\u2039\u203a\u300c-\u300f\uff02\uff62\uff63'  # but for apostrophes
 _MARK_OR_DIGIT = re.compile(rf"[\d'\u2019{_QUOTES}]")
+_BEGINS = re.compile(rf"[\d{_QUOTES}]|(?<![^\W_])['\u2019]")  # no apostrophe after a letter, as in "don't"
 _QUOTED = regex.compile(
     rf"((?:[{_QUOTES}]|(?<![\p{{L}}\p{{N}}])['\u2019])\s?)"
     rf"(\S(?:[^'\u2019{_QUOTES}]|(?<=\p{{L}})['\u2019](?=\p{{L}})){{0,300}}?)(\s?['\u2019{_QUOTES}])(?!\p{{Ll}})"
@@ -52,7 +53,7 @@ class Counting:
     def __init__(self, pairs: int) -> None:
         self._one_of = max(1, -(-pairs // MOST_PAIRS))
         self._words = set[str]()
-        self._names, self._copied, self._src, self._tgt = (_Rows(Counter) for _ in range(4))
+        self._rows = self._names, self._copied, self._src, self._tgt = [_Rows(Counter) for _ in range(4)]
 
     def add(self, pairs: Iterable[tuple[str, ...]]) -> None:
         for src, tgt, *_ in pairs:
@@ -62,6 +63,13 @@ class Counting:
             _count_forms(tgt, self._tgt)
             if self._one_of == 1 or crc32(src.encode()) % self._one_of == 0:
                 self._count_words(src, tgt)
+
+    def merge(self, other: Counting) -> None:
+        """Adds the counts of other pairs of the same text."""
+        self._words |= other._words
+        for ours, theirs in zip(self._rows, other._rows, strict=True):
+            for name, row in theirs.items():
+                ours[name].update(row)
 
     def counts(self) -> PairCounts:
         """Returns the counts of all pairs so far."""
@@ -105,7 +113,7 @@ def _is_end(text: str) -> bool:  # the last characters of a line
 def _count_forms(text: str, side: _Rows) -> list[str]:
     """Counts the quotation marks, numbers and heading of a line. Returns the quoted texts."""
     quotes = []
-    if _MARK_OR_DIGIT.search(text):
+    if (mark := _MARK_OR_DIGIT.search(text)) and _BEGINS.search(text, mark.start()):
         quotes = _QUOTED.findall(text)
         for number in _NUMBER.finditer(text):
             _count_number(number[0], number["label"] is not None, side)

@@ -6,7 +6,7 @@ Does not import torch, so that workers start quickly and stay small.
 from __future__ import annotations
 
 import hashlib
-import itertools
+from array import array
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from vtrans.data.links import between_subwords, read_pharaoh
+from vtrans.data.links import between_subwords, divided, read_pharaoh
+from vtrans.data.preparation.counting import Counting
 from vtrans.data.preparation.coverage import Coverage, Covering
 from vtrans.system.workers import map_in_workers
-from vtrans.text.vocabulary import Vocabulary
+from vtrans.text.normalization import NFC
+from vtrans.text.vocabulary import Vocabulary, words_between_spaces
 from vtrans.text.words import SPACED, words_of_line
 
 TextPair = tuple[str, ...]
@@ -28,6 +30,8 @@ RATIO_FREE_TOKENS = 12
 
 PAIRS_PER_WORKER = 50_000
 """Minimum number of pairs per worker; with fewer, starting a worker takes longer than it saves."""
+
+_MOST_WORDS = 1 << 17  # maximum number of words whose ids are kept
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class Task:
     """Size of the larger vocabulary."""
     max_tokens: int | None = None
     max_ratio: float | None = None
+    counted: int = 0
+    """Number of pairs in the text if names, numbers and marks are counted, else 0."""
 
     @property
     def wide(self) -> bool:
@@ -72,12 +78,13 @@ class Encoded:
     links: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
     """Links between the subwords of the kept pairs: alternating source and target positions, and the count of these
     numbers per pair."""
+    counting: Counting | None = None
 
 
 def hash_of(*lines: str, seed: int = 0) -> int:
     """Returns an 8-byte hash of a sentence or pair, ignoring surrounding whitespace."""
-    digest = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
-    digest.update("\n".join(line.strip() for line in lines).encode())
+    text = "\n".join(map(str.strip, lines)).encode()
+    digest = hashlib.blake2b(text, digest_size=8, key=seed.to_bytes(8, "little"))
     return int.from_bytes(digest.digest(), "little")
 
 
@@ -98,49 +105,73 @@ class Encoder:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.src_vocab = self.tgt_vocab = Vocabulary(task.src_proto)
+        self._dtype: np.dtype[Any] = np.dtype(np.int32 if task.wide else np.uint16)
+        src = tgt = _Lines(task.src_proto, self._dtype)
         if task.tgt_proto != task.src_proto:
-            self.tgt_vocab = Vocabulary(task.tgt_proto)
-        self._covering = Covering(self.src_vocab), Covering(self.tgt_vocab)
+            tgt = _Lines(task.tgt_proto, self._dtype)
+        self._sides = src, tgt
 
-    def __call__(self, batch: Sequence[TextPair], threads: int = 1) -> Encoded:
-        task = self.task
-        src_ids = self.src_vocab.encode_batch([pair[0] for pair in batch], threads)
-        tgt_ids = self.tgt_vocab.encode_batch([pair[1] for pair in batch], threads)
+    def __call__(self, batch: Sequence[TextPair]) -> Encoded:
+        task, size = self.task, self._dtype.itemsize
+        src, tgt = (lines.encoded([pair[side] for pair in batch]) for side, lines in enumerate(self._sides))
         kept: list[int] = []
         dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
-        for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
-            reason = reason_to_drop(len(src), len(tgt), task.max_tokens, task.max_ratio)
+        for i, (src_ids, tgt_ids) in enumerate(zip(src, tgt, strict=True)):
+            reason = reason_to_drop(len(src_ids) // size, len(tgt_ids) // size, task.max_tokens, task.max_ratio)
             if reason:
                 dropped[reason] += 1
             else:
                 kept.append(i)
-        sides = [self._side(ids, batch, kept, side) for side, ids in enumerate((src_ids, tgt_ids))]
-        links = self._links([batch[i] for i in kept], [(src_ids[i], tgt_ids[i]) for i in kept])
-        return Encoded(len(batch), kept, dropped, sides[0], sides[1], links)
+        pairs = [batch[i] for i in kept]
+        sides = [self._side([rows[i] for i in kept], pairs, side) for side, rows in enumerate((src, tgt))]
+        counting = Counting(task.counted) if task.counted else None
+        if counting:
+            counting.add(pairs)
+        return Encoded(len(batch), kept, dropped, sides[0], sides[1], self._links(pairs, sides), counting)
 
-    def _side(self, ids: Sequence[list[int]], batch: Sequence[TextPair], kept: Sequence[int], side: int) -> Side:
-        rows, lines = [ids[i] for i in kept], [batch[i][side] for i in kept]
-        flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32 if self.task.wide else np.uint16)
-        lengths = np.array([len(row) for row in rows], np.int64)
-        return Side(flat, lengths, sum(map(len, lines)), self._covering[side](lines))
+    def _side(self, rows: Sequence[bytes], pairs: Sequence[TextPair], side: int) -> Side:
+        lines = [pair[side] for pair in pairs]
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // self._dtype.itemsize
+        coverage = self._sides[side].covering(lines)
+        return Side(np.frombuffer(b"".join(rows), self._dtype), lengths, sum(map(len, lines)), coverage)
 
     def _links(
-        self, pairs: Sequence[TextPair], encoded: Sequence[tuple[list[int], list[int]]]
+        self, pairs: Sequence[TextPair], sides: Sequence[Side]
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
         """Returns the subword links of the pairs, or None if the corpus has no word alignments."""
         if not pairs or len(pairs[0]) == 2:
             return None
         words: tuple[list[int], list[int]] = [], []  # by side, the word number of each subword, counted across pairs
         links, before = [], [0, 0]
-        for pair, sides in zip(pairs, encoded, strict=True):
+        for pair, *encoded in zip(pairs, *(divided(side.ids, side.lengths) for side in sides), strict=True):
             links.append(read_pharaoh(pair[2]) + before)
-            for side, vocab in enumerate((self.src_vocab, self.tgt_vocab)):
-                words[side].extend(before[side] + i for i in words_of_line(pair[side], sides[side], vocab, SPACED))
+            for side, ids in enumerate(encoded):
+                numbers = words_of_line(pair[side], ids.tolist(), self._sides[side].vocab, SPACED)
+                words[side].extend(before[side] + i for i in numbers)
                 before[side] += len(pair[side].split())
-        lengths = np.array([[len(ids) for ids in sides] for sides in encoded], np.int64)
-        src, tgt = ((np.array(words[side], np.int64), lengths[:, side]) for side in (0, 1))
+        src, tgt = ((np.array(words[i], np.int64), side.lengths) for i, side in enumerate(sides))
         return between_subwords(np.concatenate(links), src, tgt)
+
+
+class _Lines(dict[str, bytes]):
+    """Encodes lines as the bytes of their ids. Keeps the ids of words; SentencePiece takes four times as long for whole
+    lines."""
+
+    def __init__(self, proto: bytes, dtype: np.dtype[Any]) -> None:
+        self.vocab = Vocabulary(proto)
+        self.covering = Covering(self.vocab)
+        self._dtype, self._by_word = dtype, self.vocab.kind == "bpe" and self.vocab.normalization == NFC
+
+    def encoded(self, lines: Sequence[str]) -> list[bytes]:
+        if self._by_word:
+            return [b"".join(map(self.__getitem__, words_between_spaces(line))) for line in lines]
+        return [array(self._dtype.char, ids).tobytes() for ids in self.vocab.encode_batch(lines)]
+
+    def __missing__(self, word: str) -> bytes:
+        if len(self) == _MOST_WORDS:
+            self.clear()
+        ids = self[word] = array(self._dtype.char, self.vocab.encode(word)).tobytes()
+        return ids
 
 
 def encoders(total: int, threads: int) -> int:
@@ -153,14 +184,13 @@ def encode(
 ) -> Generator[Encoded, None, None]:
     """Encodes the batches of a text of `total` pairs, in order, on up to `threads` processors.
 
-    Worker processes encode a long text, because with SentencePiece's threads, one processor would do all filtering,
-    counting and searching. Closing the generator ends the workers. Raises VtransError if a worker dies.
+    Worker processes encode a long text. Closing the generator ends them. Raises VtransError if a worker dies.
     """
     workers = encoders(total, threads)
     if workers == 1:
         encoder = Encoder(task)
         for batch in batches:
-            yield encoder(batch, threads)
+            yield encoder(batch)
         return
     advice = "run the command again, with a lower `threads` if that does not help"
     yield from map_in_workers(partial(Encoder, task), batches, workers, "encoding text", advice)

@@ -13,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +37,8 @@ FILES = ("src", "tgt", "alignments")
 """The files of a corpus; `alignments` is optional."""
 
 _HASHED_BYTES = 1 << 20  # bytes hashed at a time
+_LINES = 256  # checked or counted at a time
+_BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch for encoding
 
 T = TypeVar("T")
 
@@ -154,17 +157,19 @@ class Corpus:
         with console.progress(f"counting the {what}", None, "pairs") as progress:
             for paths in self.files:
                 counts = [0] * len(paths)
-                sides = map(self._checked_lines, paths, reports)
-                for src, tgt, *links in itertools.zip_longest(*sides):
-                    for i, line in enumerate((src, tgt, *links)):
-                        counts[i] += line is not None
-                    if src is not None and tgt is not None and links and links[0] is not None:
-                        _check_links(paths[2], counts[2], links[0], (src, tgt))
-                    if src and tgt and src.strip() and tgt.strip():
-                        usable += 1
-                        if candidates:
-                            candidates.offer(src)
-                    progress.advance()
+                streams = [lines_in(path, self.on_bad_utf8, reports[i]) for i, path in enumerate(paths)]
+                while any(blocks := [list(islice(stream, _LINES)) for stream in streams]):
+                    for i, block in enumerate(blocks):
+                        _check_text(paths[i], counts[i], block)
+                    for number, (src, tgt, *links) in enumerate(zip(*blocks, strict=False), counts[0] + 1):
+                        if links:
+                            _check_links(paths[2], number, links[0], (src, tgt))
+                        if src.strip() and tgt.strip():
+                            usable += 1
+                            if candidates:
+                                candidates.offer(src)
+                    counts = [count + len(block) for count, block in zip(counts, blocks, strict=True)]
+                    progress.advance(len(blocks[0]))
                 _check_counts(paths, counts)
                 lines.append(counts[0])
         if not usable:
@@ -190,14 +195,15 @@ class Corpus:
                 f"{' or '.join(map(str, paths))} changed while being read; run the command again."
             ) from None
 
-    def _checked_lines(self, path: Path, report: LineReport) -> Iterator[str]:
-        for number, line in enumerate(lines_in(path, self.on_bad_utf8, report), 1):
-            if "\0" in line:
-                raise InputError(
-                    f"{path}: line {number} contains a NUL byte, so the file is binary or UTF-16; "
-                    "give a text file in UTF-8."
-                )
-            yield line
+
+def _check_text(path: Path, first: int, lines: Sequence[str]) -> None:
+    """Raises InputError if one of the lines after the `first` ones contains a NUL byte."""
+    before, nul, _ = "\n".join(lines).partition("\0")
+    if nul:
+        raise InputError(
+            f"{path}: line {first + before.count(chr(10)) + 1} contains a NUL byte, so the file is binary or UTF-16; "
+            "give a text file in UTF-8."
+        )
 
 
 def _check_counts(paths: Sequence[Path], counts: Sequence[int]) -> None:
@@ -243,34 +249,38 @@ class HeldOut:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.pairs_of: dict[int, int] = {}
-        """Number of pairs by the hash of the source sentence."""
-        self._negated = list[int]()  # a heap of negated hashes, so that the largest hash comes first
+        self._pairs_of: dict[str, int] = {}
+        self._heap = list[tuple[int, str]]()  # negated hashes, so that the largest comes first, and sentences
 
     def offer(self, src: str) -> None:
         """Considers the source sentence of another pair."""
-        key = hash_of(src, seed=self.seed)
-        if key in self.pairs_of:
-            self.pairs_of[key] += 1
-        elif len(self.pairs_of) < HELD_OUT_SOURCES:
-            heapq.heappush(self._negated, -key)
-            self.pairs_of[key] = 1
-        elif key < -self._negated[0]:
-            del self.pairs_of[-heapq.heapreplace(self._negated, -key)]
-            self.pairs_of[key] = 1
+        src = src.strip()
+        if src in self._pairs_of:
+            self._pairs_of[src] += 1
+            return
+        entry = -hash_of(src, seed=self.seed), src
+        if len(self._heap) < HELD_OUT_SOURCES:
+            heapq.heappush(self._heap, entry)
+        elif entry > self._heap[0]:
+            _, largest = heapq.heapreplace(self._heap, entry)
+            del self._pairs_of[largest]
+        else:
+            return
+        self._pairs_of[src] = 1
 
-    def chosen(self, pairs: int) -> dict[int, int]:
-        """Returns the hash and number of pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`. Raises
+    def chosen(self, pairs: int) -> dict[str, int]:
+        """Returns the number of pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`. Raises
         InputError if there is only one sentence."""
-        result: dict[int, int] = {}
+        result: dict[str, int] = {}
         left = int(pairs * HELD_OUT_SHARE)
-        for key in sorted(self.pairs_of):
-            if self.pairs_of[key] <= left:
-                result[key] = self.pairs_of[key]
-                left -= self.pairs_of[key]
+        sources = [src for _, src in sorted(self._heap, reverse=True)]
+        for src in sources:
+            if self._pairs_of[src] <= left:
+                result[src] = self._pairs_of[src]
+                left -= self._pairs_of[src]
         if not result:  # a tiny corpus: hold out the sentence with the fewest pairs
-            key = min(self.pairs_of, key=lambda k: (self.pairs_of[k], k))
-            result = {key: self.pairs_of[key]}
+            src = min(sources, key=self._pairs_of.__getitem__)
+            result = {src: self._pairs_of[src]}
         if sum(result.values()) == pairs:
             raise InputError(
                 "the corpus has only one source sentence, so none can be held out for validation; "
@@ -288,8 +298,8 @@ class Split:
     """The survey of the training text, including held-out pairs."""
     valid: Corpus | None
     valid_survey: Survey | None
-    held_out: dict[int, int]
-    """The number of pairs of each held-out source sentence, by its hash; empty if there is a validation text."""
+    held_out: dict[str, int]
+    """The number of pairs of each held-out source sentence; empty if there is a validation text."""
     seed: int
     simplifies: bool = False
     """Whether `source_text` is applied to sources."""
@@ -320,32 +330,43 @@ class Split:
         if not self.simplifies:
             return pair
         src, tgt, *links = pair
-        text, target = source_text(src), tgt if source_text(tgt).strip() else ""
+        text, target = source_text(src), tgt if tgt[:1].isalnum() or source_text(tgt).strip() else ""
         return (src if links and len(text.split()) != len(src.split()) else text, target, *links)
 
     def _is_held_out(self, pair: TextPair) -> bool:
         # A pair with a blank target stays in the training text, where it is counted as empty and dropped.
-        return bool(self.held_out and pair[1].strip() and hash_of(pair[0], seed=self.seed) in self.held_out)
+        return pair[0].strip() in self.held_out and bool(pair[1].strip())
 
 
 class Sample:
     """The sentences of up to `size` random training pairs, in order; the same in every iteration.
 
-    `side` is "src", "tgt" or "both". `on_pair` is called after each pair.
+    `side` is "src", "tgt" or "both". `on_pairs` is called with numbers of pairs.
     """
 
-    def __init__(self, split: Split, side: str, size: int, on_pair: Callable[[], None]) -> None:
-        self.split, self.side, self.size, self.on_pair = split, side, size, on_pair
+    def __init__(self, split: Split, side: str, size: int, on_pairs: Callable[[int], None]) -> None:
+        self.split, self.size, self.on_pairs = split, size, on_pairs
+        self._sides = {"src": (0,), "tgt": (1,), "both": (0, 1)}[side]
 
     def __iter__(self) -> Iterator[str]:
         pairs = itertools.chain.from_iterable(self.split.training_pairs())
         usable = (pair for pair in pairs if pair[0].strip() and pair[1].strip())
-        for src, tgt, *_ in sampled(usable, self.split.usable, self.size, self.split.seed):
-            if self.side != "tgt":
-                yield src
-            if self.side != "src":
-                yield tgt
-            self.on_pair()
+        for batch in batches_of(sampled(usable, self.split.usable, self.size, self.split.seed)):
+            self.on_pairs(len(batch))
+            yield from (pair[side] for pair in batch for side in self._sides)
+
+
+def batches_of(pairs: Iterable[TextPair]) -> Iterator[list[TextPair]]:
+    """Yields the pairs in lists with limited numbers of pairs and characters."""
+    pairs, batch, characters = iter(pairs), list[TextPair](), 0
+    while some := list(islice(pairs, _LINES)):
+        batch += some
+        characters += sum(map(len, itertools.chain.from_iterable(some)))
+        if len(batch) >= _BATCH_PAIRS or characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
 def sampled(items: Iterable[T], total: int, size: int, seed: int) -> Iterator[T]:

@@ -25,11 +25,10 @@ from vtrans.data.preparation.learn_vocabulary import check_symbols, learn_vocabu
 from vtrans.data.preparation.matching import with_matches
 from vtrans.data.preparation.output_folder import current_report, publish, staging_folder
 from vtrans.data.preparation.overlap import overlap_report, subword_counts
-from vtrans.data.preparation.parallel_text import Inputs, Repeats, Split
+from vtrans.data.preparation.parallel_text import Inputs, Repeats, Split, batches_of
 from vtrans.data.preparation.report import dropped_pairs, show
 from vtrans.data.preparation.store_writer import StoreWriter
 from vtrans.data.store import FORMAT, REPORT_FILE, REVISION, TRAIN_FILE, VALID_FILE
-from vtrans.storage.pair_counts import PairCounts
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.files import check_path, named_os_errors, write_atomically
@@ -38,7 +37,6 @@ from vtrans.text.languages import languages_record
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 
 PLAIN_FILE = "plain.safetensors"  # the training pairs without matches, temporary
-_BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch for encoding
 
 
 def prepare(
@@ -98,11 +96,12 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     corpora, tags = len(options.valid_src or options.src), _ids(src, options.tags_of_validation())
     valid = StoreWriter(staging / VALID_FILE, task, len(src), len(tgt), corpora, tags, with_text=True)
     _encode_validation(valid, split, repeats, options, console)
-    task = dataclasses.replace(task, max_tokens=options.max_tokens, max_ratio=options.max_ratio)
+    counted = split.usable if len(options.languages()) < 2 else 0
+    task = dataclasses.replace(task, max_tokens=options.max_tokens, max_ratio=options.max_ratio, counted=counted)
     corpora, tags, linked = len(options.src), _ids(src, options.tags), options.align or bool(options.alignments)
     file = PLAIN_FILE if options.fuzzy else TRAIN_FILE
     plain = train = StoreWriter(staging / file, task, len(src), len(tgt), corpora, tags, with_links=linked)
-    pair = _encode_training(train, split, repeats, options, console)
+    counting = _encode_training(train, split, repeats, options, console)
     if options.align:
         with console.progress("aligning the words", unit="links") as counter:
             train.align(counter.update)
@@ -123,7 +122,7 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
         "files": files,
         **_counts(split, plain, train, valid, repeats),
         **_subwords(options, src, tgt, plain),
-        **({"pair": dataclasses.asdict(pair)} if len(options.languages()) < 2 else {}),
+        **({"pair": dataclasses.asdict(counting.counts())} if counted else {}),
     }
 
 
@@ -134,7 +133,7 @@ def _encode_validation(
     with console.progress("encoding the validation text", split.validation_size, "pairs") as progress:
         for corpus, pairs in enumerate(split.validation_pairs()):
             for batch in batches_of(pairs):
-                repeats.remember(writer.add(encoder(batch, options.threads), batch, corpus))
+                repeats.remember(writer.add(encoder(batch), batch, corpus))
                 progress.advance(len(batch))
     if not writer.kept:
         raise InputError(
@@ -144,8 +143,8 @@ def _encode_validation(
 
 def _encode_training(
     writer: StoreWriter, split: Split, repeats: Repeats, options: PrepareOptions, console: Console
-) -> PairCounts:
-    total, counting = split.survey.pairs, Counting(split.usable)
+) -> Counting:
+    total, counting = split.survey.pairs, Counting(writer.task.counted)
     in_flight = deque[tuple[int, list[TextPair]]]()  # the batches being encoded, with their corpora
 
     def batches() -> Iterator[list[TextPair]]:
@@ -161,9 +160,9 @@ def _encode_training(
         for encoded in stream:
             number, batch = in_flight.popleft()
             writer.add(encoded, corpus=number)
-            kept = [batch[i] for i in encoded.kept]
-            counting.add(kept)
-            repeats.note(kept)
+            repeats.note(batch[i] for i in encoded.kept)
+            if encoded.counting:
+                counting.merge(encoded.counting)
             progress.advance(encoded.read)
     if not writer.kept:
         reasons = dropped_pairs(writer.dropped, options.identity())
@@ -171,7 +170,7 @@ def _encode_training(
             f"no training pair is left of {total:,} (dropped: {reasons}); raise `max_tokens` or `max_ratio`, or give "
             "other text."
         )
-    return counting.counts()
+    return counting
 
 
 def _counts(
@@ -217,17 +216,3 @@ def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: 
 def _ids(vocabulary: Vocabulary, pieces: Iterable[str]) -> list[int]:
     """Returns the ids of the pieces that are in the vocabulary."""
     return [id for piece in pieces if (id := vocabulary.id_of(piece)) is not None]
-
-
-def batches_of(pairs: Iterable[TextPair]) -> Iterator[list[TextPair]]:
-    """Yields the pairs in lists with limited numbers of pairs and characters."""
-    batch: list[TextPair] = []
-    characters = 0
-    for pair in pairs:
-        batch.append(pair)
-        characters += sum(map(len, pair))
-        if len(batch) >= _BATCH_PAIRS or characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
