@@ -32,6 +32,7 @@ SOURCES = {
   "@dogs": {"placeholders": {"n": {}}}
 }
 """,
+    "a.strings": '/* x */\n"a" = "b c";\nb = "d";\nc = "e f";',
     "strings.xml": """<?xml version="1.0" encoding="utf-8"?>
 <resources xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2">
     <!-- The page -->
@@ -47,13 +48,6 @@ SOURCES = {
         <item quantity="other">%d big dogs</item>
     </plurals>
 </resources>
-""",
-    "app.strings": """/* The page */
-"title" = "Big dogs";
-
-/* A menu */
-"open" = "Open the file";  // soon
-"count" = "%d big dogs";
 """,
 }
 
@@ -99,13 +93,9 @@ def completed(name: str, existing: str, source: str = "", mark: str = "new") -> 
         ),
         ("strings.xml", "<resources/>", None),
         ("strings.xml", "<resources></resources>", None),
-        (
-            "app.strings",
-            'open = "Öffnen"; // gut\n"old"="Alt";',
-            'open = "Öffnen";  // soon\n"count" = "new %d big dogs"; // gut\n"old"="Alt";\n/* The page */\n"title" = '
-            '"new Big dogs";',
-        ),
-        ("app.strings", "\n", None),
+        ("a.strings", 'b = "Öffnen"; // gut\n"old"="Alt";',
+         'b = "Öffnen";\nc = "new e f"; // gut\n"old"="Alt";\n/* x */\n"a" = "new b c";'),
+        ("a.strings", "\n", None),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_added_after_what_is_before_it(name: str, existing: str, expected: str | None) -> None:
