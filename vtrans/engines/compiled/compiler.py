@@ -34,7 +34,7 @@ OPTIONS = (
     *("-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
 )
 # Compiler options for each x86 instruction set. On other processors, the compiler's default has vector instructions.
-INSTRUCTIONS = {"avx512": ("-mavx512f", "-mfma"), "avx2": ("-mavx2", "-mfma"), "baseline": ()}
+INSTRUCTIONS = {"avx512": ("-mavx512f", "-mavx512bw", "-mfma"), "avx2": ("-mavx2", "-mfma"), "baseline": ()}
 # The first macOS on ARM, which torch's packages also need. Without this option, the compiler targets the macOS on which
 # it runs, and an older one cannot load the library, although the wheel's name allows it.
 MACOS = "11.0"

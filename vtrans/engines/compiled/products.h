@@ -6,88 +6,50 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <memory>
-#include <new>
-#include <type_traits>
-#include <vector>
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include "memory.h"
 
 namespace vtrans {
 
-// A tile of a product has at most ROWS rows, and TILE outputs. Its sums fill three quarters of the vector registers.
-#if defined(__AVX512F__)
-constexpr int LANES = 16, VECTORS = 4, ROWS = 6;
-#elif defined(__AVX__)
-constexpr int LANES = 8, VECTORS = 2, ROWS = 6;
+// Integers in which int8 products are computed without VNNI, and P for them.
+#if defined(__SSE2__)
+using Wide = int16_t;
 #else
-constexpr int LANES = 4, VECTORS = 4, ROWS = 4;
+using Wide = int32_t;
 #endif
-constexpr int TILE = LANES * VECTORS;
-typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
-typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+constexpr int WIDE_TOGETHER = 4 / sizeof(Wide);
+typedef Wide WideVector __attribute__((vector_size(4 * LANES)));
+typedef int8_t Bytes __attribute__((vector_size(WIDE_TOGETHER * LANES), aligned(1), may_alias));
 
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
 
-// Memory aligned to a cache line, so that no vector load crosses two. Makes greedy search 7% faster.
-template <class Number>
-struct Aligned : std::allocator<Number> {
-    template <class Other>
-    struct rebind {
-        using other = Aligned<Other>;
-    };
-    Number* allocate(size_t n) {
-        return static_cast<Number*>(::operator new(n * sizeof(Number), std::align_val_t(64)));
-    }
-    void deallocate(Number* numbers, size_t) { ::operator delete(numbers, std::align_val_t(64)); }
-};
-
-template <class Number>
-using Numbers = std::vector<Number, Aligned<Number>>;
-using Floats = Numbers<float>;
-
-// Instructions that only some AVX-512 processors have. GCC 9 does not support those for bfloat16.
-#if defined(__AVX512F__)
+// Instructions that not all processors with AVX-512 or AVX2 have, nor all compilers.
+#if defined(__AVX512BW__)
+#define VNNI "avx512vnni"
+#else
+#define VNNI "avxvnni"
+#endif
 #if defined(__clang__) || __GNUC__ >= 11
+#define COMPILES_NEWER
+#endif
+#if defined(__AVX512BW__) || (defined(__AVX2__) && defined(COMPILES_NEWER))
+#define COMPILES_VNNI
+const bool HAS_VNNI = (__builtin_cpu_init(), __builtin_cpu_supports(VNNI));
+#else
+constexpr bool HAS_VNNI = false;
+#endif
+#if defined(__AVX512BW__) && defined(COMPILES_NEWER)
 #define COMPILES_BFLOAT16
-#endif
-bool supports_vnni() {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
-}
-bool supports_bfloat16() {
-#if defined(COMPILES_BFLOAT16)
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
+const bool HAS_BFLOAT16 = (__builtin_cpu_init(), __builtin_cpu_supports("avx512bf16"));
 #else
-    return false;
-#endif
-}
-const bool HAS_VNNI = supports_vnni(), HAS_BFLOAT16 = supports_bfloat16();
-#else
-constexpr bool HAS_VNNI = false, HAS_BFLOAT16 = false;
+constexpr bool HAS_BFLOAT16 = false;
 #endif
 
 // P for bfloat16 and int8.
 const int HALVES_TOGETHER = HAS_BFLOAT16 ? 2 : 1;
-#if defined(__AVX2__)
-const int BYTES_TOGETHER = HAS_VNNI ? 4 : 2;
-#else
-const int BYTES_TOGETHER = 1;
-#endif
+const int BYTES_TOGETHER = HAS_VNNI ? 4 : WIDE_TOGETHER;
 
 // Returns where part t of T begins.
 int share(int count, int t, int T) { return int(int64_t(count) * t / T); }
-
-int padded(int n, int multiple = TILE) { return (n + multiple - 1) / multiple * multiple; }
 
 // Calls compute(min(R, count)) with a compile-time constant.
 template <int R, class Compute>
@@ -96,27 +58,6 @@ void with_constant(int count, Compute compute) {
         if (count < R) return with_constant<R - 1>(count, compute);
     compute(std::integral_constant<int, R>());
 }
-
-// Rows of values that are `width` apart.
-struct Span {
-    float* values;
-    int width;
-
-    float* row(int r) const { return values + size_t(r) * width; }
-};
-
-// Memory for rows of values. Rows are padded, because a product writes whole tiles.
-struct Matrix {
-    int width;
-    Floats values;
-
-    explicit Matrix(int columns) : width(padded(columns)) {}
-    float* row(int r) { return values.data() + size_t(r) * width; }
-    Span from(int r, int column = 0) { return {row(r) + column, width}; }
-    operator Span() { return from(0); }
-    void reserve(int rows) { values.resize(std::max(values.size(), size_t(rows) * width)); }
-    void reshape(int rows, int columns) { width = padded(columns), reserve(rows); }
-};
 
 // In the order of PRECISIONS in weights.py.
 enum Precision { FLOAT32, BFLOAT16, INT8 };
@@ -202,21 +143,26 @@ struct Linear {
     }
 };
 
-// Calls compute(o, r, R) for all tiles, with R rows from r on, which are divided evenly. The weight is read from memory
-// once, and from the cache for each tile.
-template <class Compute>
-void for_tiles(const Linear& linear, int N, Compute compute) {
-    int tiles = (N + ROWS - 1) / ROWS;
-    for (int o = 0; o < linear.outputs; o += TILE)
-        for (int t = 0; t < tiles; t++) {
-            int r = share(N, t, tiles);
-            with_constant<ROWS>(share(N, t + 1, tiles) - r, [&](auto R) { compute(o, r, R); });
+// Calls compute(weight, o, r, R) for all tiles, with R rows from r on, which are divided evenly. The weight is read from
+// memory once, while the previous tiles are computed, and from the cache for each tile.
+template <class Number, class Compute>
+void for_tiles(const Linear& linear, const Numbers<Number>& weight, int N, Compute compute) {
+    constexpr int LINE = 64 / sizeof(Number);
+    int size = int(weight.size() / padded(linear.outputs)) * TILE;
+    int tiles = (N + ROWS - 1) / ROWS, lines = (size / LINE + tiles - 1) / std::max(1, tiles);
+    const Number* at = weight.data();
+    for (int o = 0; o < linear.outputs; o += TILE, at += size)
+        for (int t = 0, r = 0; t < tiles; t++) {
+            for (int l = 0; l < lines; l++) __builtin_prefetch(at + size + (t * lines + l) * LINE, 0, 2);
+            int rows = N / tiles + (t < N % tiles);
+            with_constant<ROWS>(rows, [&](auto R) { compute(at, o, r, R); });
+            r += rows;
         }
 }
 
 inline Vector widened(const float* x) { return *reinterpret_cast<const Vector*>(x); }
 inline Vector widened(const uint16_t* x) {
-    Words bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(x), Words) << 16;
+    Integers bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(x), Integers) << 16;
     Vector values;
     std::memcpy(&values, &bits, sizeof values);
     return values;
@@ -280,21 +226,20 @@ struct Rounded {
     }
 };
 
-#if defined(__AVX512F__)
 // P neighbouring inputs of a row, which take four bytes, repeated.
-inline __m512i repeated(const void* x) {
+inline Integers repeated(const void* x) {
     int32_t bytes;
     std::memcpy(&bytes, x, sizeof bytes);
-    return _mm512_set1_epi32(bytes);
+    return Integers{} + bytes;
 }
+inline Integers integers(const void* x) { return *static_cast<const Integers*>(x); }
 
-// The next two functions have the same loops, but are compiled for different instruction sets, which a template cannot
-// choose.
+// Tiles have similar loops, but are compiled for different instruction sets, which a template cannot choose.
 #if defined(COMPILES_BFLOAT16)
 // A tile in bfloat16: P = 2.
 template <int R>
-__attribute__((target("avx512bf16,avx512bw"))) void bfloat16_tile(const uint16_t* weight, const float* bias, int width,
-                                                                 const uint16_t* x, float* y, int y_width) {
+__attribute__((target("avx512bf16"))) void bfloat16_tile(const uint16_t* weight, const float* bias, int width,
+                                                        const uint16_t* x, float* y, int y_width) {
     __m512 sums[R][VECTORS];
     for (int r = 0; r < R; r++)
         for (int v = 0; v < VECTORS; v++) sums[r][v] = _mm512_loadu_ps(bias + v * LANES);
@@ -311,69 +256,81 @@ __attribute__((target("avx512bf16,avx512bw"))) void bfloat16_tile(const uint16_t
 }
 #endif
 
+// Stores a tile in int8, given its exact sums and the steps of its operands.
+struct Scale {
+    const float *steps, *x_steps, *bias;
+    float* y;
+    int y_width;
+
+    template <int R>
+    void store(const Integers (&sums)[R][VECTORS]) const {
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < VECTORS; v++) {
+                Vector scaled = __builtin_convertvector(sums[r][v], Vector) * widened(steps + v * LANES);
+                Vector shifted = scaled * x_steps[r] + widened(bias + v * LANES);
+                *reinterpret_cast<Vector*>(y + size_t(r) * y_width + v * LANES) = shifted;
+            }
+    }
+};
+
+#if defined(COMPILES_VNNI)
 // A tile in int8, with 128 added to x: P = 4.
 template <int R>
-__attribute__((target("avx512vnni,avx512bw"))) void int8_tile(const int8_t* weight, const int32_t* shifts, int width,
-                                                             const uint8_t* x, const float* steps, const float* x_steps,
-                                                             const float* bias, float* y, int y_width) {
-    Words sums[R][VECTORS];  // GCC 12 keeps an array of __m512i in memory
+__attribute__((target(VNNI))) void int8_tile(const int8_t* weight, const int32_t* shifts, int width,
+                                                    const uint8_t* x, Scale scale) {
+    Integers sums[R][VECTORS];
     for (int r = 0; r < R; r++)
-        for (int v = 0; v < VECTORS; v++) sums[r][v] = (Words)_mm512_loadu_si512(shifts + v * LANES);
+        for (int v = 0; v < VECTORS; v++) sums[r][v] = integers(shifts + v * LANES);
     for (int i = 0; i < width; i += 4, weight += 4 * TILE) {
-        __m512i part[VECTORS];
-        for (int v = 0; v < VECTORS; v++) part[v] = _mm512_loadu_si512(weight + v * 4 * LANES);
+        Integers part[VECTORS];
+        for (int v = 0; v < VECTORS; v++) part[v] = integers(weight + v * 4 * LANES);
         for (int r = 0; r < R; r++) {
-            __m512i four = repeated(x + size_t(r) * width + i);
-            for (int v = 0; v < VECTORS; v++)
-                sums[r][v] = (Words)_mm512_dpbusd_epi32((__m512i)sums[r][v], four, part[v]);
+            Integers four = repeated(x + size_t(r) * width + i);
+            for (int v = 0; v < VECTORS; v++) {
+#if defined(__AVX512BW__)
+                sums[r][v] = (Integers)_mm512_dpbusd_epi32((__m512i)sums[r][v], (__m512i)four, (__m512i)part[v]);
+#else
+                sums[r][v] = (Integers)_mm256_dpbusd_avx_epi32((__m256i)sums[r][v], (__m256i)four, (__m256i)part[v]);
+#endif
+            }
         }
     }
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < VECTORS; v++) {
-            __m512 exact = _mm512_cvtepi32_ps((__m512i)sums[r][v]);
-            __m512 scaled = _mm512_mul_ps(exact, _mm512_loadu_ps(steps + v * LANES));
-            __m512 shifted = _mm512_fmadd_ps(scaled, _mm512_set1_ps(x_steps[r]), _mm512_loadu_ps(bias + v * LANES));
-            _mm512_storeu_ps(y + size_t(r) * y_width + v * LANES, shifted);
-        }
+    scale.store(sums);
 }
 #endif
 
-// A tile in int8, for any processor: P = 2 with AVX2, else 1. Its sums are in 32 bits, so they are exact.
-template <int R>
-void wide_int8_tile(const int8_t* weight, int width, const int16_t* x, const float* steps, const float* x_steps,
-                    const float* bias, float* y, int y_width) {
-    constexpr int PART = 16;  // outputs at a time
-    for (int o = 0; o < TILE; o += PART) {
-        int32_t sums[R][PART] = {};
-#if defined(__AVX2__)
-        __m256i low[R], high[R];
-        for (int r = 0; r < R; r++) low[r] = high[r] = _mm256_setzero_si256();
-        for (int i = 0; i < width; i += 2) {
-            auto from = reinterpret_cast<const __m128i*>(weight + size_t(i) * TILE + 2 * o);
-            __m256i first = _mm256_cvtepi8_epi16(_mm_loadu_si128(from));
-            __m256i second = _mm256_cvtepi8_epi16(_mm_loadu_si128(from + 1));
-            for (int r = 0; r < R; r++) {
-                int32_t both;
-                std::memcpy(&both, x + size_t(r) * width + i, sizeof both);
-                __m256i pair = _mm256_set1_epi32(both);
-                low[r] = _mm256_add_epi32(low[r], _mm256_madd_epi16(first, pair));
-                high[r] = _mm256_add_epi32(high[r], _mm256_madd_epi16(second, pair));
-            }
-        }
-        for (int r = 0; r < R; r++) {
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[r]), low[r]);
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[r] + PART / 2), high[r]);
-        }
+// P bytes for each lane, converted to Wide, and the sums of P products per lane.
+#if defined(__AVX512BW__)
+inline Integers wide(const int8_t* x) { return (Integers)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)x)); }
+inline Integers dot(Integers a, Integers b) { return (Integers)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
+#elif defined(__AVX2__)
+inline Integers wide(const int8_t* x) { return (Integers)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)x)); }
+inline Integers dot(Integers a, Integers b) { return (Integers)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 #else
-        for (int i = 0; i < width; i++)
-            for (int r = 0; r < R; r++)
-                for (int j = 0; j < PART; j++)
-                    sums[r][j] += int32_t(x[size_t(r) * width + i]) * weight[size_t(i) * TILE + o + j];
+inline Integers wide(const int8_t* x) { return (Integers)__builtin_convertvector(*(const Bytes*)x, WideVector); }
+#if defined(__SSE2__)
+inline Integers dot(Integers a, Integers b) { return (Integers)_mm_madd_epi16((__m128i)a, (__m128i)b); }
+#else
+inline Integers dot(Integers a, Integers b) { return a * b; }
 #endif
-        for (int r = 0; r < R; r++)
-            for (int j = 0; j < PART; j++)
-                y[size_t(r) * y_width + o + j] = float(sums[r][j]) * steps[o + j] * x_steps[r] + bias[o + j];
+#endif
+
+// A tile in int8, for any processor. Its sums are in 32 bits, so they are exact.
+template <int R>
+void wide_int8_tile(const int8_t* weight, int width, const Wide* x, Scale scale) {
+    constexpr int P = WIDE_TOGETHER;
+    Integers sums[R][VECTORS];
+    for (int r = 0; r < R; r++)
+        for (int v = 0; v < VECTORS; v++) sums[r][v] = Integers{};
+    for (int i = 0; i < width; i += P, weight += P * TILE) {
+        Integers part[VECTORS];
+        for (int v = 0; v < VECTORS; v++) part[v] = wide(weight + v * P * LANES);
+        for (int r = 0; r < R; r++) {
+            Integers all = repeated(x + size_t(r) * width + i);
+            for (int v = 0; v < VECTORS; v++) sums[r][v] += dot(part[v], all);
+        }
     }
+    scale.store(sums);
 }
 
 // The memory in which products round their rows.
@@ -381,12 +338,12 @@ struct Scratch {
     Rounded<float> floats;
     Rounded<uint16_t> halves;
     Rounded<uint8_t> bytes;
-    Rounded<int16_t> words;
+    Rounded<Wide> wide;
 };
 
 void float32_product(const Linear& linear, Span x, int N, Span y) {
-    for_tiles(linear, N, [&](int o, int r, auto R) {
-        tile<R>(&linear.floats[size_t(o) * linear.inputs], &linear.bias[o], linear.inputs, x.row(r), x.width,
+    for_tiles(linear, linear.floats, N, [&](const float* weight, int o, int r, auto R) {
+        tile<R>(weight, &linear.bias[o], linear.inputs, x.row(r), x.width,
                 y.row(r) + o, y.width);
     });
 }
@@ -397,37 +354,36 @@ void bfloat16_product(const Linear& linear, Span x, int N, Span y, Scratch& scra
     if (HAS_BFLOAT16) {
         auto& rounded = scratch.halves;
         rounded.fill(x, N, I, 2, [](float value) { return half(value); });
-        for_tiles(linear, N, [&](int o, int r, auto R) {
-            bfloat16_tile<R>(&linear.halves[size_t(o) * rounded.width], &linear.bias[o], rounded.width, rounded.row(r),
-                             y.row(r) + o, y.width);
+        for_tiles(linear, linear.halves, N, [&](const uint16_t* weight, int o, int r, auto R) {
+            bfloat16_tile<R>(weight, &linear.bias[o], rounded.width, rounded.row(r), y.row(r) + o, y.width);
         });
         return;
     }
 #endif
     auto& rounded = scratch.floats;
     rounded.fill(x, N, I, 1, [](float value) { return single(half(value)); });
-    for_tiles(linear, N, [&](int o, int r, auto R) {
-        tile<R>(&linear.halves[size_t(o) * I], &linear.bias[o], I, rounded.row(r), I, y.row(r) + o, y.width);
+    for_tiles(linear, linear.halves, N, [&](const uint16_t* weight, int o, int r, auto R) {
+        tile<R>(weight, &linear.bias[o], I, rounded.row(r), I, y.row(r) + o, y.width);
     });
 }
 
 void int8_product(const Linear& linear, Span x, int N, Span y, Scratch& scratch) {
-#if defined(__AVX512F__)
+#if defined(COMPILES_VNNI)
     if (HAS_VNNI) {
         auto& rounded = scratch.bytes;
         rounded.fill_whole(x, N, linear.inputs, 4, [](float value) { return uint8_t(int(value) + 128); });
-        for_tiles(linear, N, [&](int o, int r, auto R) {
-            int8_tile<R>(&linear.bytes[size_t(o) * rounded.width], &linear.shifts[o], rounded.width, rounded.row(r),
-                         &linear.steps[o], &rounded.steps[r], &linear.bias[o], y.row(r) + o, y.width);
+        for_tiles(linear, linear.bytes, N, [&](const int8_t* weight, int o, int r, auto R) {
+            int8_tile<R>(weight, &linear.shifts[o], rounded.width, rounded.row(r),
+                         {&linear.steps[o], &rounded.steps[r], &linear.bias[o], y.row(r) + o, y.width});
         });
         return;
     }
 #endif
-    auto& rounded = scratch.words;
-    rounded.fill_whole(x, N, linear.inputs, BYTES_TOGETHER, [](float value) { return int16_t(value); });
-    for_tiles(linear, N, [&](int o, int r, auto R) {
-        wide_int8_tile<R>(&linear.bytes[size_t(o) * rounded.width], rounded.width, rounded.row(r), &linear.steps[o],
-                          &rounded.steps[r], &linear.bias[o], y.row(r) + o, y.width);
+    auto& rounded = scratch.wide;
+    rounded.fill_whole(x, N, linear.inputs, WIDE_TOGETHER, [](float value) { return Wide(value); });
+    for_tiles(linear, linear.bytes, N, [&](const int8_t* weight, int o, int r, auto R) {
+        wide_int8_tile<R>(weight, rounded.width, rounded.row(r),
+                          {&linear.steps[o], &rounded.steps[r], &linear.bias[o], y.row(r) + o, y.width});
     });
 }
 
