@@ -71,3 +71,4 @@ def test_a_control_character_between_a_blank_and_a_copied_symbol(vocab: Vocabula
         words = len(line.model_input.split())
         links = tuple((i, i) for i in range(words))
         assert all(i < len(text.split()) for i, _ in undone(line, "x " * words, links).alignment or ())
+    assert len(passed("a\x85dog", Normalise(vocab, {})).model_input.split()) == 2
