@@ -175,6 +175,12 @@ FILES = {
 }
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.po", "a.xlf"])
+def test_each_branch_of_an_icu_message_is_a_sentence(name: str) -> None:
+    made = filled(name, (FILES[name] % "see {n, plural, one {# dog} other {# dogs}} now").encode()).decode()
+    assert "{n, plural, one {now dog # see} other {now dogs # see}}" in made
+
+
 def foreign(text: str) -> Translated:
     """Returns a line in which nothing that a model sees is as it was."""
     line = seen(text)

@@ -141,8 +141,20 @@ def test_every_inline_element_is_there_once_and_nested(source: str, translate: T
     assert filled("a.xlf", made.encode(), translate) == made.encode()
 
 
-def test_branches_of_icu_and_other_placeholders_are_left_out() -> None:
-    body = ONE % (unit("{VAR, plural, =1 {a dog} other {x dogs}}") + unit("the {name} here"))
+def test_the_branches_of_icu_are_pairs_in_which_the_same_character_stands_for_the_same_element() -> None:
+    source = '{V, plural, =1 {<x id="1"/> dog} other {<x id="2"/> dogs}}'
+    target = '{V, plural, =1 {Hund <x id="1"/>} other {<x id="2"/> Hunde}}'
+    others = "{V, plural, =1 {ein", target.replace('"1"', '"3"')
+    text = ONE % "".join(unit(source, f"<target>{text}</target>") for text in (target, *others))
+    pairs = [
+        pair if isinstance(pair, str) else pair[0].paired_lines(pair[1]) is not None
+        for pair in xliff_pairs(text, Languages("en", "de"))
+    ]
+    assert pairs == [True, True, "placeholders", "placeholders"]
+
+
+def test_unclear_branches_of_icu_and_other_placeholders_are_left_out() -> None:
+    body = ONE % (unit("{VAR, plural, =1 {a <g>dog</g>} other {x dogs}}") + unit("the {name} here"))
     (opened,) = open_file("a.xlf", body.encode(), 10_000, Filling("de")).texts
     document = xliff_document(opened, "en", Filling("de"))
     assert len(document.lines) == 1

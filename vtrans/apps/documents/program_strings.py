@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from itertools import count
+from typing import TypeVar
 from xml.sax.saxutils import escape
 
-from vtrans.apps.documents.document import MarkedDocument, Slot
+from vtrans.apps.documents.document import MarkedDocument, Paired, Slot
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.formats.xml import Element, inline_items
 from vtrans.apps.documents.inline import (
@@ -19,13 +20,15 @@ from vtrans.apps.documents.inline import (
     NUMBERED,
     PRINTF,
     Span,
-    has_icu,
     items_of,
     marks,
     placeholders,
     without_accelerator,
 )
+from vtrans.text.languages import Languages
 from vtrans.translate.wording.patterns import PAIRS, PATTERNS
+
+T = TypeVar("T")
 
 LONGEST = 5000  # characters of an ICU message
 
@@ -127,12 +130,9 @@ class UnclearMessage(ValueError):
 
 
 class XmlString:
-    """A string of XLIFF, which may be a label with an accelerator. With `keep_space`, white space matters. Raises
-    UnclearMessage for branches of ICU."""
+    """A string of XLIFF, which may be a label with an accelerator. With `keep_space`, white space matters."""
 
     def __init__(self, part: Element, language: str, keep_space: bool = True) -> None:
-        if has_icu(part.inside):
-            raise UnclearMessage
         self._inside = part.inside
         text = "".join(child.text for child in part.children)
         label, self._accelerator = without_accelerator(text)
@@ -149,21 +149,32 @@ class XmlString:
         return text if text.strip() and made == given else ""
 
 
+class Message:
+    """A text of strings to translate and fixed parts between them. `encoded` encodes the text for the file."""
+
+    def __init__(self, parts: Sequence[str | ProgramString | XmlString], encoded: Callable[[str], str] = str) -> None:
+        self.fixed = [part.split() for part in parts if isinstance(part, str)]
+        self.documents = [part.document for part in parts if not isinstance(part, str)]
+        self._parts, self._encoded = parts, encoded
+
+    def finished(self, texts: Iterator[str]) -> str:
+        """Returns the text with the next translations, or an empty string if a string refuses its translation."""
+        made = [part if isinstance(part, str) else part.finished(next(texts)) for part in self._parts]
+        is_whole = all(text or text == part for text, part in zip(made, self._parts, strict=True))
+        return self._encoded("".join(made)) if is_whole else ""
+
+
 def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded: Callable[[str], str] = str) -> Slot:
     """Returns the slot for `raw`, which consists of strings and fixed parts. If each string is its own translation,
-    `raw` stays unchanged. `encoded` encodes the text for the file."""
-    strings = [part for part in parts if not isinstance(part, str)]
-    documents = [string.document for string in strings]
+    `raw` stays unchanged."""
+    message = Message(parts, encoded)
 
     def written(texts: list[str]) -> str | None:
-        if texts == [document.unchanged() for document in documents]:
+        if texts == [document.unchanged() for document in message.documents]:
             return raw
-        made = [string.finished(text) for string, text in zip(strings, texts, strict=True)]
-        rest = iter(made)
-        text = "".join(part if isinstance(part, str) else next(rest) for part in parts)
-        return (encoded(text) or None) if all(made) else None
+        return message.finished(iter(texts)) or None
 
-    return Slot(begin, begin + len(raw), documents, written)
+    return Slot(begin, begin + len(raw), message.documents, written)
 
 
 # ICU messages. Word order differs between languages, so the text around the branches moves into each branch:
@@ -179,14 +190,27 @@ class IcuString(ProgramString):
         return super().finished(re.sub(r"(?<=\w)'(?=\{)", "\u2019", text))
 
 
-def icu_strings(text: str, language: str) -> list[str | ProgramString]:
-    """Returns the strings of a message, and the fixed parts between them. Raises UnclearMessage for other syntax, for
-    two arguments with branches in one sentence, and for ordinal numbers, whose endings differ between languages."""
+def message_pairs(read: Callable[[T, str], Message], sides: tuple[T, T], languages: Languages) -> list[Paired]:
+    """Returns the pairs of strings of a source and its translation, or the reason why there are none. `read` returns
+    the message of a side in its language."""
+    try:
+        src, tgt = map(read, sides, languages)
+    except UnclearMessage:
+        return ["placeholders"]
+    are_alike = src.fixed == tgt.fixed and len(src.documents) == len(tgt.documents)
+    return [*zip(src.documents, tgt.documents, strict=True)] if are_alike else ["placeholders"]
+
+
+def icu_strings(text: str, language: str, tags: str = "") -> list[str | ProgramString]:
+    """Returns the strings of a message, and the fixed parts between them. The characters `tags` stand for tags. Raises
+    UnclearMessage for other syntax, for two arguments with branches in one sentence, and for ordinal numbers, whose
+    endings differ between languages."""
     if len(text) > LONGEST:
         raise UnclearMessage
+    atoms = re.compile(rf"{_ATOMS.pattern}|[{tags}]") if tags else _ATOMS
     # Two apostrophes are an escaped one; a typographic apostrophe needs no escape.
     return [
-        IcuString(part.replace("''", "\u2019"), (), language, atoms=_ATOMS) if is_text and part.strip() else part
+        IcuString(part.replace("''", "\u2019"), (), language, atoms=atoms) if is_text and part.strip() else part
         for part, is_text in _parts(text, "", "")
     ]
 

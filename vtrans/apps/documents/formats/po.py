@@ -17,7 +17,7 @@ from polib import escape, unescape
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
 from vtrans.apps.documents.inline import UNKNOWN, formats_of, has_icu, placeholders
-from vtrans.apps.documents.program_strings import ProgramString, UnclearMessage
+from vtrans.apps.documents.program_strings import Message, ProgramString, UnclearMessage, icu_strings, message_pairs
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 
@@ -159,12 +159,11 @@ def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
             yield "unchecked"
         else:
             for name, string in entry.targets.items():
-                sides = zip((entry.source(name, form), string.text), languages, strict=True)
-                try:
-                    src, tgt = (_string(entry.flags, side, code).document for side, code in sides)
-                    yield (src, tgt) if string.text else "untranslated"
-                except UnclearMessage:
-                    yield "placeholders"
+                if string.text:
+                    sides = entry.source(name, form), string.text
+                    yield from message_pairs(partial(_message, entry.flags), sides, languages)
+                else:
+                    yield "untranslated"
 
 
 def po_languages(text: str) -> tuple[str, str]:
@@ -235,28 +234,31 @@ def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
     return filled_slot(string.begin, string.end, filled)
 
 
-def _string(flags: Sequence[str], text: str, language: str) -> ProgramString:
-    """Returns a string of an entry. Raises UnclearMessage for unknown placeholders, and branches of ICU."""
+def _message(flags: Sequence[str], text: str, language: str) -> Message:
+    """Returns a string of an entry. Raises UnclearMessage if its placeholders or ICU branches are unclear."""
     formats = formats_of(flags)
-    if has_icu(text) or formats & UNKNOWN:
+    if not (has_icu(text) or formats & UNKNOWN):
+        return Message([ProgramString(text, formats, language, labels=not formats)])
+    if formats:
         raise UnclearMessage
-    return ProgramString(text, formats, language, labels=not formats)
+    return Message(icu_strings(text, language))
 
 
 def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, language: str) -> Slot:
-    """Returns the slot for these strings of an entry. Raises UnclearMessage for branches of ICU, and for escapes that
-    only a C compiler knows."""
+    """Returns the slot for these strings of an entry. Raises UnclearMessage for unclear ICU branches, and for
+    escapes that only a C compiler knows."""
     if any(_OTHER_ESCAPE.search("".join(string.parts)) for string in entry.strings.values()):
         raise UnclearMessage
     newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
-    made = [_string(entry.flags, entry.source(name, form), language) for name in names]
+    messages = [_message(entry.flags, entry.source(name, form), language) for name in names]
     wide = len(strings["msgid"].parts) > 1
     begin = strings[names[0]].begin
     if "fuzzy" not in entry.flags:
         begin = entry.begin or 0 if entry.flagged is None else entry.flagged
 
     def written(texts: list[str], approved: bool = False) -> str | None:
-        filled = [string.finished(text) for string, text in zip(made, texts, strict=True)]
+        rest = iter(texts)
+        filled = [message.finished(rest) for message in messages]
         if not any(filled):
             return None
         flag = (
@@ -270,7 +272,7 @@ def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, languag
             place = string.end
         return "".join(parts)
 
-    documents = [string.document for string in made]
+    documents = [document for message in messages for document in message.documents]
     return Slot(begin, strings[names[-1]].end, documents, written, partial(written, approved=True))
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
-from vtrans.apps.documents.formats.xml import SPACE, Element, root_of
-from vtrans.apps.documents.program_strings import UnclearMessage, XmlString
+from vtrans.apps.documents.formats.xml import SPACE, Element, is_text, root_of
+from vtrans.apps.documents.inline import has_icu
+from vtrans.apps.documents.program_strings import Message, UnclearMessage, XmlString, icu_strings, message_pairs
+from vtrans.apps.documents.sentences import MARKS
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 
@@ -72,12 +74,8 @@ def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
         elif _REVIEW.items() <= unit.attributes.items() or any(map(_UNCHECKED.match, states)):
             yield "unchecked"
         else:
-            try:
-                sides = zip((source, target), languages, strict=True)
-                src, tgt = (XmlString(side, code, keep_space).document for side, code in sides)
-                yield src, tgt
-            except UnclearMessage:
-                yield "placeholders"
+            read = partial(_message, keep_space, _tags(source))
+            yield from message_pairs(read, (source, target), languages)
 
 
 def _translation(unit: Element) -> Element | None:
@@ -126,14 +124,14 @@ def _is_open(unit: Element, overwrite: bool) -> bool:
 
 
 def _slot(text: str, unit: Element, source: Element, language: str, second: bool, keep_space: bool) -> Slot:
-    """Returns the slot for a unit. Raises UnclearMessage for branches of ICU."""
+    """Returns the slot for a unit. Raises UnclearMessage for unclear branches of ICU."""
     target = unit.child("target")
-    string = XmlString(source, language, keep_space)
+    message = _message(keep_space, _tags(source), source, language)
     place = target.begin if target else source.end
     begin = unit.begin if second else place
 
     def written(texts: list[str], approved: bool = False) -> str | None:
-        if not (text_there := string.finished(texts[0])):
+        if not (text_there := message.finished(iter(texts))):
             return None
         states: dict[str, str | None] = {"state": "needs-review-translation", "state-qualifier": None}
         if approved:
@@ -145,7 +143,28 @@ def _slot(text: str, unit: Element, source: Element, language: str, second: bool
             opening = unit.tag(**(_MEMORY if approved else _REVIEW)) + text[begin + len(unit.opening) : place]
         return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
 
-    return Slot(begin, target.end if target else place, [string.document], written, partial(written, approved=True))
+    return Slot(begin, target.end if target else place, message.documents, written, partial(written, approved=True))
+
+
+def _tags(source: Element) -> dict[str, str]:
+    """Returns the character that stands for each element, as written, of an ICU message."""
+    raw = dict.fromkeys(node.raw for node in source.children if not is_text(node))
+    # `_message` refuses a unit with more elements than characters.
+    return dict(zip(raw, (mark for mark in MARKS if mark not in source.inside), strict=False))
+
+
+def _message(keep_space: bool, tags: Mapping[str, str], part: Element, language: str) -> Message:
+    """Returns a source or a target. Raises UnclearMessage if its ICU branches are unclear, or if it has branches and
+    elements that surround text or are not in `tags`."""
+    if not has_icu(part.inside):
+        return Message([XmlString(part, language, keep_space)])
+    if any(node.children or (not is_text(node) and node.raw not in tags) for node in part.children):
+        raise UnclearMessage
+    text = "".join(node.text if is_text(node) else tags[node.raw] for node in part.children)
+    signs = {ord(mark): raw for raw, mark in tags.items()}
+    text = text if keep_space else re.sub(r"\n[ \t]+", " ", text)
+    strings = icu_strings(text, language, "".join(tags.values()))
+    return Message(strings, lambda made: escape(made).translate(signs))
 
 
 def _source(text: str, unit: Element) -> Element:
