@@ -138,7 +138,6 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
     """Measures the memory of Python and NumPy; `sample` bounds SentencePiece's."""
     monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_BATCH_PAIRS", 64)
     monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_LINES", 64)
-    monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_HASHED_BYTES", 1 << 12)
     monkeypatch.setattr(vtrans.data.preparation.store_writer, "_COPIED_BYTES", 1 << 12)
     monkeypatch.setattr("vtrans.text.lines._CHUNK", 1 << 12)
     peaks = []

@@ -13,7 +13,7 @@ import regex
 from vtrans.apps.cleaning.clean_options import CleanOptions
 from vtrans.apps.cleaning.detection import probabilities
 from vtrans.data.preparation.encode import TextPair, hash_of
-from vtrans.data.preparation.writing_systems import script_of
+from vtrans.data.preparation.overlap import script_of
 from vtrans.text.languages import UNSPACED
 
 SHORT = 30  # up to this length of the longer side, scaled by the usual ratio, any length ratio is allowed

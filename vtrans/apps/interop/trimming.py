@@ -20,7 +20,7 @@ from typing import NamedTuple
 import sentencepiece
 import torch
 
-from vtrans.data.preparation.writing_systems import script_of
+from vtrans.data.preparation.overlap import script_of
 from vtrans.model.checkpoint import LoadedModel, Unfilled, weights_of
 from vtrans.model.network import Transformer, count_parameters
 from vtrans.system.errors import InputError

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,7 +73,7 @@ class Encoded:
     read: int
     kept: list[int]
     """Positions of the kept pairs in the batch."""
-    dropped: dict[str, int]
+    dropped: Counter[str]
     src: Side
     tgt: Side
     links: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
@@ -114,19 +115,17 @@ class Encoder:
     def __call__(self, batch: Sequence[TextPair]) -> Encoded:
         task, size = self.task, self._dtype.itemsize
         src, tgt = (lines.encoded([pair[side] for pair in batch]) for side, lines in enumerate(self._sides))
-        kept: list[int] = []
-        dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
-        for i, (src_ids, tgt_ids) in enumerate(zip(src, tgt, strict=True)):
-            reason = reason_to_drop(len(src_ids) // size, len(tgt_ids) // size, task.max_tokens, task.max_ratio)
-            if reason:
-                dropped[reason] += 1
-            else:
-                kept.append(i)
+        reasons = [
+            reason_to_drop(len(src_ids) // size, len(tgt_ids) // size, task.max_tokens, task.max_ratio)
+            for src_ids, tgt_ids in zip(src, tgt, strict=True)
+        ]
+        kept = [i for i, reason in enumerate(reasons) if reason is None]
         pairs = [batch[i] for i in kept]
         sides = [self._side([rows[i] for i in kept], pairs, side) for side, rows in enumerate((src, tgt))]
         counting = Counting(task.counted) if task.counted else None
         if counting:
             counting.add(pairs)
+        dropped = Counter(filter(None, reasons))
         return Encoded(len(batch), kept, dropped, sides[0], sides[1], self._links(pairs, sides), counting)
 
     def _side(self, rows: Sequence[bytes], pairs: Sequence[TextPair], side: int) -> Side:

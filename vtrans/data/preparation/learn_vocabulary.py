@@ -44,20 +44,15 @@ class SizeError(InputError):
 
 
 def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) -> tuple[Vocabulary, Vocabulary]:
-    """Returns the source and target vocabularies, the same object unless `options.separate`; or `options.vocabularies`.
+    """Returns `options.vocabularies`, or learns the source and target vocabularies; the same object if they are equal.
 
-    Raises SizeError if the text of a side does not allow `options.vocab_size`.
+    Raises SizeError if the text of a side does not allow `options.vocab_size`, and InputError if the given source
+    vocabulary lacks a tag.
     """
-    if options.vocabularies:
-        return given_vocabularies(options)
-    sides = ("src", "tgt") if options.separate else ("both",)
-    vocabularies = [_learn_side(split, side, options, console) for side in sides]
-    return vocabularies[0], vocabularies[-1]
-
-
-def given_vocabularies(options: PrepareOptions) -> tuple[Vocabulary, Vocabulary]:
-    """Returns `options.vocabularies`, the same object if they are equal. Raises InputError if the source vocabulary
-    lacks a tag."""
+    if not options.vocabularies:
+        sides = ("src", "tgt") if options.separate else ("both",)
+        vocabularies = [_learn_side(split, side, options, console) for side in sides]
+        return vocabularies[0], vocabularies[-1]
     src, tgt = map(Vocabulary, options.vocabularies)
     for tag in options.tags:
         if tag not in src.tags and not options.vocab_add:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -83,4 +83,4 @@ def _encoded(store: TokenStore, tags: int, rows: Sequence[Row]) -> Encoded:
     src, tgt = (
         Side(np.concatenate(side), np.array([len(ids) for ids in side], np.int64), 0) for side in (sources, targets)
     )
-    return Encoded(len(rows), [*range(len(rows))], {}, src, tgt, links)
+    return Encoded(len(rows), [*range(len(rows))], Counter(), src, tgt, links)

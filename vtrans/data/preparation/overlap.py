@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from vtrans.data.preparation.writing_systems import script_of
+import regex
+
 from vtrans.system.console import Console
 from vtrans.text.vocabulary import Vocabulary
 
@@ -28,6 +30,17 @@ OVERLAP_DEFINITION = (
     "Script property of a subword's characters, without digits and characters of the scripts Common and Inherited "
     "(punctuation, symbols); mixed: several scripts; word start: U+2581, the word-start mark, alone"
 )
+
+
+# fmt: off
+SCRIPTS = (
+    "Latin", "Greek", "Cyrillic", "Armenian", "Georgian", "Hebrew", "Arabic", "Syriac", "Thaana", "Nko", "Ethiopic",
+    "Tifinagh", "Devanagari", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu", "Kannada", "Malayalam",
+    "Sinhala", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan", "Mongolian", "Javanese", "Han", "Hiragana", "Katakana",
+    "Bopomofo", "Hangul", "Yi", "Cherokee", "Canadian_Aboriginal",
+)
+# fmt: on
+"""The scripts that are counted separately; letters of other scripts count as "other script"."""
 
 
 def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, int]:
@@ -106,3 +119,27 @@ def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:
         f"trainings with equally many weights, one matrix was {gained:g} BLEU better at {high:.0%} and {-lost:g} BLEU "
         f"worse at {low:.0%}; differences this small may be chance."
     )
+
+
+def script_of(piece: str) -> str:
+    """Returns the script of a subword, a value of Unicode's Script property (Unicode Standard Annex 24), ignoring the
+    word-start mark U+2581. A subword without letters is "digits", "punctuation and symbols" or "word start"."""
+    text = piece.replace("\u2581", "")
+    if not text:
+        return "word start"
+    groups = {match.lastgroup or "" for match in _characters().finditer(text)}
+    scripts = groups - {"digits", "common"}
+    if len(scripts) == 1:
+        return scripts.pop().replace("_", " ")
+    if scripts:
+        return "mixed"
+    return "digits" if "digits" in groups else "punctuation and symbols"
+
+
+@cache
+def _characters() -> Any:
+    """Returns a pattern that matches any character, in a group named after its script."""
+    names = "|".join(rf"(?P<{script}>\p{{Script={script}}})" for script in SCRIPTS)
+    common = r"[\p{Script=Common}\p{Script=Inherited}\p{Script=Unknown}]"
+    digits = rf"(?P<digits>\p{{Nd}}|(?=\p{{N}}){common})"
+    return regex.compile(rf"{digits}|{names}|(?P<common>{common})|(?P<other_script>.)", regex.DOTALL)

@@ -10,7 +10,7 @@ import hashlib
 import heapq
 import itertools
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -36,7 +36,6 @@ HELD_OUT_SHARE = 0.05
 FILES = ("src", "tgt", "alignments")
 """The files of a corpus; `alignments` is optional."""
 
-_HASHED_BYTES = 1 << 20  # bytes hashed at a time
 _LINES = 256  # checked or counted at a time
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch for encoding
 
@@ -131,20 +130,19 @@ class Corpus:
     def hashed(self, console: Console) -> list[dict[str, Any]]:
         """Returns the name, size and SHA-256 of each file, one entry per pair of files. Raises FileError for an
         unreadable file."""
-        facts = []
+        facts: list[dict[str, Any]] = [{} for _ in self.files]
         with console.progress("reading the files", sum(path.stat().st_size for path in self._paths), "bytes") as bar:
-            for path in self._paths:
-                digest = hashlib.sha256()
-                try:
-                    with path.open("rb") as file:
-                        while block := file.read(_HASHED_BYTES):
-                            digest.update(block)
-                            bar.advance(len(block))
-                except OSError as error:
-                    raise FileError(f"{path} cannot be read to its end: {reason(error)}.") from None
-                facts.append({"name": printable(path.name), "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
-        each = iter(facts)
-        return [dict(zip(FILES[: len(files)], itertools.islice(each, len(files)), strict=True)) for files in self.files]
+            for number, files in enumerate(self.files):
+                for name, path in zip(FILES, files, strict=False):
+                    try:
+                        with path.open("rb") as file:
+                            digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    except OSError as error:
+                        raise FileError(f"{path} cannot be read to its end: {reason(error)}.") from None
+                    size = path.stat().st_size
+                    facts[number][name] = {"name": printable(path.name), "bytes": size, "sha256": digest}
+                    bar.advance(size)
+        return facts
 
     def survey(self, console: Console, what: str, candidates: HeldOut | None) -> Survey:
         """Checks and counts all lines. Offers the source of each usable pair to `candidates`.
@@ -383,30 +381,27 @@ def sampled(items: Iterable[T], total: int, size: int, seed: int) -> Iterator[T]
 class Repeats:
     """Counts the validation pairs, and their source sentences, that also occur in the training text.
 
-    Stores a hash per validation sentence and pair, and nothing of the training text. Spaces around a text do not
-    matter.
+    Stores the validation text, and nothing of the training text. Spaces around a text do not matter.
     """
 
     def __init__(self) -> None:
-        self._pairs, self._sources = Counter[int](), Counter[int]()
-        self._found_pairs, self._found_sources = set[int](), set[int]()
+        self._targets = defaultdict[str, Counter[str]](Counter)  # of each validation source
+        self._found = defaultdict[str, set[str]](set)  # those in the training text
 
     def remember(self, pairs: Iterable[TextPair]) -> None:
         """Adds validation pairs."""
         for src, tgt, *_ in pairs:
-            self._sources[hash(src.strip())] += 1
-            self._pairs[hash((src.strip(), tgt.strip()))] += 1
+            self._targets[src.strip()][tgt.strip()] += 1
 
     def note(self, pairs: Iterable[TextPair]) -> None:
         """Adds training pairs."""
         for src, tgt, *_ in pairs:
-            if (source := hash(src.strip())) in self._sources:
-                self._found_sources.add(source)
-                self._found_pairs.add(hash((src.strip(), tgt.strip())))
+            if targets := self._targets.get(source := src.strip()):
+                self._found[source] |= targets.keys() & {tgt.strip()}
 
     def report(self) -> dict[str, int]:
         """Returns the counts, as data.json records them."""
         return {
-            "pairs_in_train": sum(self._pairs[key] for key in self._found_pairs),
-            "sources_in_train": sum(self._sources[key] for key in self._found_sources),
+            "pairs_in_train": sum(self._targets[src][tgt] for src, targets in self._found.items() for tgt in targets),
+            "sources_in_train": sum(self._targets[src].total() for src in self._found),
         }

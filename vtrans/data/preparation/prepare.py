@@ -18,9 +18,8 @@ from typing import Any
 from vtrans.data.matches import check_package
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.added_subwords import with_added
-from vtrans.data.preparation.counting import Counting
 from vtrans.data.preparation.dry_run import estimate
-from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Encoder, Task, TextPair, encode
+from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Task, TextPair, encode
 from vtrans.data.preparation.learn_vocabulary import check_symbols, learn_vocabularies
 from vtrans.data.preparation.matching import with_matches
 from vtrans.data.preparation.output_folder import current_report, publish, staging_folder
@@ -95,13 +94,16 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     repeats = Repeats()
     corpora, tags = len(options.valid_src or options.src), _ids(src, options.tags_of_validation())
     valid = StoreWriter(staging / VALID_FILE, task, len(src), len(tgt), corpora, tags, with_text=True)
-    _encode_validation(valid, split, repeats, options, console)
+    pairs = split.validation_pairs(), split.validation_size
+    repeats.remember(_encode(valid, *pairs, "validation", options.threads, console))
     counted = split.usable if len(options.languages()) < 2 else 0
     task = dataclasses.replace(task, max_tokens=options.max_tokens, max_ratio=options.max_ratio, counted=counted)
     corpora, tags, linked = len(options.src), _ids(src, options.tags), options.align or bool(options.alignments)
     file = PLAIN_FILE if options.fuzzy else TRAIN_FILE
     plain = train = StoreWriter(staging / file, task, len(src), len(tgt), corpora, tags, with_links=linked)
-    counting = _encode_training(train, split, repeats, options, console)
+    pairs = split.training_pairs(), split.survey.pairs
+    repeats.note(_encode(train, *pairs, "training", options.threads, console))
+    _check_kept(train, valid, split.survey.pairs, options)
     if options.align:
         with console.progress("aligning the words", unit="links") as counter:
             train.align(counter.update)
@@ -122,55 +124,46 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
         "files": files,
         **_counts(split, plain, train, valid, repeats),
         **_subwords(options, src, tgt, plain),
-        **({"pair": dataclasses.asdict(counting.counts())} if counted else {}),
+        **({"pair": dataclasses.asdict(plain.counting.counts())} if counted else {}),
     }
 
 
-def _encode_validation(
-    writer: StoreWriter, split: Split, repeats: Repeats, options: PrepareOptions, console: Console
-) -> None:
-    encoder = Encoder(writer.task)
-    with console.progress("encoding the validation text", split.validation_size, "pairs") as progress:
-        for corpus, pairs in enumerate(split.validation_pairs()):
-            for batch in batches_of(pairs):
-                repeats.remember(writer.add(encoder(batch), batch, corpus))
-                progress.advance(len(batch))
-    if not writer.kept:
-        raise InputError(
-            "every validation pair has an empty side; give other validation text, or other `valid_src` and `valid_tgt`."
-        )
-
-
-def _encode_training(
-    writer: StoreWriter, split: Split, repeats: Repeats, options: PrepareOptions, console: Console
-) -> Counting:
-    total, counting = split.survey.pairs, Counting(writer.task.counted)
+def _encode(
+    writer: StoreWriter, corpora: Iterable[Iterable[TextPair]], total: int, what: str, threads: int, console: Console
+) -> Iterator[TextPair]:
+    """Encodes the pairs of each corpus and writes them. Yields the kept ones."""
     in_flight = deque[tuple[int, list[TextPair]]]()  # the batches being encoded, with their corpora
 
     def batches() -> Iterator[list[TextPair]]:
-        for number, pairs in enumerate(split.training_pairs()):
+        for number, pairs in enumerate(corpora):
             for batch in batches_of(pairs):
                 in_flight.append((number, batch))
                 yield batch
 
     with (
-        console.progress("encoding the training text", total, "pairs") as progress,
-        closing(encode(batches(), writer.task, total, options.threads)) as stream,
+        console.progress(f"encoding the {what} text", total, "pairs") as progress,
+        closing(encode(batches(), writer.task, total, threads)) as stream,
     ):
         for encoded in stream:
             number, batch = in_flight.popleft()
-            writer.add(encoded, corpus=number)
-            repeats.note(batch[i] for i in encoded.kept)
-            if encoded.counting:
-                counting.merge(encoded.counting)
+            kept = [batch[i] for i in encoded.kept]
+            writer.add(encoded, kept, number)
             progress.advance(encoded.read)
-    if not writer.kept:
-        reasons = dropped_pairs(writer.dropped, options.identity())
+            yield from kept
+
+
+def _check_kept(train: StoreWriter, valid: StoreWriter, total: int, options: PrepareOptions) -> None:
+    """Raises InputError if no pair of a part is left."""
+    if not valid.kept:
+        raise InputError(
+            "every validation pair has an empty side; give other validation text, or other `valid_src` and `valid_tgt`."
+        )
+    if not train.kept:
+        reasons = dropped_pairs(train.dropped, options.identity())
         raise InputError(
             f"no training pair is left of {total:,} (dropped: {reasons}); raise `max_tokens` or `max_ratio`, or give "
             "other text."
         )
-    return counting
 
 
 def _counts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vtrans.data.aligner import aligned
+from vtrans.data.preparation.counting import Counting
 from vtrans.data.preparation.coverage import Coverage
 from vtrans.data.preparation.encode import Encoded, Side, Task, TextPair
 from vtrans.data.store import REVISION, STORE_FORMAT, TokenStore
@@ -43,12 +45,13 @@ class StoreWriter:
         self.path, self.task, self.tags, self.with_text = path, task, tags, with_text
         self.corpora = [0] * corpora
         """Number of kept pairs per corpus."""
-        self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
+        self.dropped = Counter(empty=0, too_long=0, odd_ratio=0)
         self.longest = 0
         self.characters = {"src": 0, "tgt": 0}
         self.coverage = {"src": Coverage(), "tgt": Coverage()}
         self.counts = {"src": np.zeros(src_pieces, np.int64), "tgt": np.zeros(tgt_pieces, np.int64)}
         """Number of occurrences of each id."""
+        self.counting = Counting(task.counted)
         dtype = "I32" if task.wide else "U16"
         self._ids = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", dtype) for side in ("src", "tgt")}
         self._texts = {
@@ -64,11 +67,9 @@ class StoreWriter:
     def kept(self) -> int:
         return sum(self.corpora)
 
-    def add(self, encoded: Encoded, batch: Sequence[TextPair] = (), corpus: int = 0) -> list[TextPair]:
-        """Writes an encoded batch. With text, `batch` holds its pairs, and the kept ones are returned."""
-        for reason, n in encoded.dropped.items():
-            self.dropped[reason] += n
-        pairs = [batch[i] for i in encoded.kept] if self.with_text else []
+    def add(self, encoded: Encoded, pairs: Sequence[TextPair] = (), corpus: int = 0) -> None:
+        """Writes an encoded batch. With text, `pairs` are its kept pairs."""
+        self.dropped.update(encoded.dropped)
         src = _tagged(encoded.src, self.tags[corpus]) if self.tags else encoded.src
         for i, (name, side) in enumerate((("src", src), ("tgt", encoded.tgt))):
             self.counts[name] += np.bincount(side.ids, minlength=len(self.counts[name]))
@@ -85,8 +86,9 @@ class StoreWriter:
             if self.tags:
                 values[::2] += 1  # the tag before the source
             self.links.add(values, lengths)
+        if encoded.counting:
+            self.counting.merge(encoded.counting)
         self.corpora[corpus] += len(encoded.kept)
-        return pairs
 
     def align(self, progress: Callable[[int, float], None]) -> None:
         """Aligns the pairs, and writes their links. See `aligned` for `progress`."""
