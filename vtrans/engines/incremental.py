@@ -132,7 +132,7 @@ class Shortlisted(IncrementalDecoder):
     """
 
     def __init__(self, decoder: IncrementalDecoder, common_V: NDArray[np.bool_], more: More) -> None:
-        self.model, self.device = decoder.model, decoder.device
+        self.model, self.device, self._decoder = decoder.model, decoder.device, decoder
         self.reuse_slots, self.rows = decoder.reuse_slots, decoder.rows
         self._common_V, self._more = torch.from_numpy(common_V), more
 
@@ -143,7 +143,7 @@ class Shortlisted(IncrementalDecoder):
 
     @torch.inference_mode()
     def step(self, cache: Cache, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[LogprobBlock]:
-        h_rD = self.hidden(cache, tokens_BK, live_r)
+        h_rD = self._decoder.hidden(cache, tokens_BK, live_r)
         sentence_r = to_device(torch.from_numpy(live_r // self._width), h_rD.device)
         for h_nD, sentence_n in zip(torch.split(h_rD, self.rows), torch.split(sentence_r, self.rows), strict=True):
             logits_nv = linear(h_nD, self._weight_vD) + self._bias_Bv[sentence_n]
