@@ -23,8 +23,8 @@ from vtrans.text.lines import write_lines
 
 VOCAB_FROM = "Use the vocabulary of this model, to fine-tune it, or of this data folder, instead of learning one."
 PAIRS = (
-    "File of pairs (TSV or CSV: a source and its translation per line), or document with translations (PO, XLIFF or "
-    "TMX), or a folder of documents, whose translated entries become training pairs. Each is a corpus, like a "
+    "File of pairs (TSV or CSV: a source and its translation per line), or document with translations (PO, XLIFF, TMX, "
+    "Xcode or Qt), or a folder of documents, whose translated entries become training pairs. Each is a corpus, like a "
     "`src` with its `tgt`. May be repeated."
 )
 VALID_PAIRS = "File of pairs, document, or folder of documents for validation. May be repeated."

@@ -78,7 +78,7 @@ class Reading:
     )
     memory: Path | None = path(
         None,
-        "Memory of translations to reuse: a file of `vtrans serve --memory`, a document (PO, XLIFF or TMX), "
+        "Memory of translations to reuse: a file of `vtrans serve --memory`, a document (PO, XLIFF, TMX, Xcode or Qt), "
         "or a folder of documents. A model that has learned it from `prepare-bpe --fuzzy` also uses similar ones.",
         metavar="FILE|FOLDER",
     )

@@ -171,6 +171,7 @@ FILES = {
     "a.po": 'msgid "%s"\nmsgstr ""\n',
     "a.strings": '"a" = "%s";',
     "a.xml": '<resources><string name="a">%s</string></resources>',
+    "a.ts": "<TS><context><message><source>%s</source><translation/></message></context></TS>",
     "a.xlf": "<xliff><trans-unit><source>%s</source></trans-unit></xliff>",
 }
 

@@ -216,7 +216,19 @@ XLIFF_2 = """<?xml version="1.0"?>
 <unit id="2"><segment><source>Two dogs</source></segment></unit>
 </file></xliff>
 """
-CATALOGUES = {"a.pot": TEMPLATE, "a.xlf": XLIFF, "b.xlf": XLIFF_2}
+QT = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="de" sourcelanguage="en">
+<context><name>A</name>
+<message><source>A dog</source><translation type="unfinished"></translation></message>
+<message><source>Two dogs</source><comment>x</comment><translation type="unfinished"></translation></message>
+</context>
+<context><name>B</name>
+<message><source>A dog</source><translation type="unfinished"></translation></message>
+</context>
+</TS>
+"""
+CATALOGUES = {"a.pot": TEMPLATE, "a.xlf": XLIFF, "b.xlf": XLIFF_2, "a.ts": QT}
 
 
 @pytest.mark.parametrize("name", CATALOGUES)

@@ -90,6 +90,7 @@ def test_no_line_of_several_documents_is_asked_twice() -> None:
 
 XML = {
     ".xml": '<resources><string name="a">A dog</string></resources>',
+    ".ts": "<TS><context><message><source>A dog</source><translation/></message></context></TS>",
     ".resx": '<root><data name="a"><value>A dog</value></data></root>',
     **dict.fromkeys(
         XLIFF_ENDINGS,
@@ -214,6 +215,6 @@ def test_what_is_no_text_stays(ending: str, texts: tuple[str, str]) -> None:
 
 
 def test_every_format_has_a_law() -> None:
-    catalogues = {*XLIFF_ENDINGS, ".po", ".pot", ".arb"}
+    catalogues = {*XLIFF_ENDINGS, ".po", ".pot", ".arb", ".xcstrings", ".ts"}
     tables = {".csv", ".tsv"}  # test_tables.py
     assert FORMATS.keys() == {*TEXTS, *ZIPS, *tables, *catalogues, ".htm", ".markdown", ".mdx"}

@@ -57,9 +57,10 @@ BROKEN_XML = {
     "half an element": (UNIT % "a")[:-30],
     "tags that cross": UNIT % "<g><x></g></x>",
     "deep elements": UNIT % ("<g>" * 500 + "</g>" * 500),
-    "another root": "<a><xliff/></a>",
+    "another root": "<a><xliff/><TS/></a>",
     "text": "x",
 }
+XCODE = '{"sourceLanguage": "en", "strings": %s}'
 BROKEN = {
     "a deep array": ("a.json", b"[" * 100_000),
     "a deep object": ("a.json", b'{"a":' * 300 + b"1" + b"}" * 300),
@@ -77,8 +78,16 @@ BROKEN = {
     "open comments": ("a.strings", b'"a"' + b"/*" * 50_000),
     "a binary file": ("a.strings", b"bplist00\x00\xff"),
     "a property list": ("a.strings", b'<?xml version="1.0"?><plist/>'),
+    "TypeScript": ("a.ts", b"export const a: string = 'b c';\n"),
+    "a video": ("a.ts", b"G@\x11\x10\x00B\xf0%\x00\x01" * 100),
+    "no catalogue": ("a.xcstrings", b'{"a": "b"}'),
+    "no object": ("a.xcstrings", b"[]"),
+    "entries that are texts": ("a.xcstrings", (XCODE % '{"a": "b"}').encode()),
+    "localizations in an array": ("a.xcstrings", (XCODE % '{"a": {"localizations": []}}').encode()),
+    "a huge number": ("a.xcstrings", (XCODE % f'{{"a": {{"b": {"9" * 5000}}}}}').encode()),
+    "deep entries": ("a.xcstrings", (XCODE % ('{"a":' * 300 + "1" + "}" * 300)).encode()),
     "no source": ("a.xlf", b"<xliff><trans-unit/></xliff>"),
-    **{name: ("a.xlf", xml.encode()) for name, xml in BROKEN_XML.items()},
+    **{f"{name} in {end}": (f"a.{end}", xml.encode()) for name, xml in BROKEN_XML.items() for end in ("xlf", "ts")},
 }
 
 

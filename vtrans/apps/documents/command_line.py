@@ -148,12 +148,14 @@ def check_packages(purpose: str) -> None:
 
 def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
     """Yields the files in a folder whose names have one of the endings; all files if `endings` is empty. Skips hidden
-    files and folders, and XML files of other programs than Android's."""
+    files and folders, and files of other kinds, such as TypeScript, which has the ending of Qt's files."""
+    from vtrans.apps.documents.files import ROOTS
+
     for path in sorted(folder.rglob("*")):
         hidden, ending = any(part.startswith(".") for part in path.relative_to(folder).parts), path.suffix.lower()
         if hidden or not path.is_file() or (endings and ending not in endings):
             continue
-        if not endings or ending != ".xml" or b"<resources" in content_of(path).replace(b"\0", b""):
+        if not endings or ending not in ROOTS or ROOTS[ending] in content_of(path).replace(b"\0", b""):
             yield path
 
 

@@ -20,6 +20,8 @@ from vtrans.apps.documents.formats.app_strings.key_values import (
     strings_document,
     strings_encoding,
 )
+from vtrans.apps.documents.formats.app_strings.qt import ts_document, ts_encoding, ts_languages
+from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_document, xcstrings_languages
 from vtrans.apps.documents.formats.app_strings.xml_files import android_document, resx_document
 from vtrans.apps.documents.formats.flow import SubtitleDocument, text_document
 from vtrans.apps.documents.formats.html import escape, html_document, html_encoding
@@ -37,8 +39,9 @@ MOST_UNPACKED = 10  # maximum size of an unpacked zip file, in multiples of the 
 MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
 TABLES = (".csv", ".tsv")
+ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # bytes that a file must contain if other formats share its ending
 # Endings of files of strings, whose existing translations are completed.
-COMPLETED = (".json", ".arb", ".xml", ".strings", ".properties", ".resx", ".po", ".pot", *XLIFF_ENDINGS)
+COMPLETED = (".json", ".arb", ".xml", ".strings", ".properties", ".resx", ".po", ".pot", *XLIFF_ENDINGS, ".ts")
 MARK = "\ufeff"  # the byte order mark
 # The declaration of an encoding is read as ASCII, so the encoding must decode these bytes as ASCII does. `idna` and
 # `unicode_escape`, which only Python has, do not.
@@ -243,4 +246,6 @@ FORMATS: dict[str, Open] = {
     ".strings": _text(strings_document, strings_encoding),
     ".properties": _text(properties_document, properties_encoding),
     ".resx": _text(resx_document, encoding, "xml"),
+    ".ts": _text(ts_document, ts_encoding, "xml", named=lambda text: [ts_languages(text)]),
+    ".xcstrings": _text(xcstrings_document, named=lambda text: [(xcstrings_languages(text)[0], "")]),
 }

@@ -13,6 +13,8 @@ from xml.sax.saxutils import escape
 
 from vtrans.apps.documents.document import MarkedDocument, Paired
 from vtrans.apps.documents.files import check_size, decoded
+from vtrans.apps.documents.formats.app_strings.qt import ts_encoding, ts_languages, ts_pairs
+from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_languages, xcstrings_pairs
 from vtrans.apps.documents.formats.po import charset, po_languages, po_pairs
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_languages, xliff_pairs
 from vtrans.apps.documents.formats.xml import LANGUAGE, Element, encoding, inline_items, root_of
@@ -77,6 +79,8 @@ _FORMATS: dict[str, tuple[Callable[[bytes], str], Callable[[str], tuple[str, str
     ".po": (charset, po_languages, po_pairs),
     **dict.fromkeys(XLIFF_ENDINGS, (encoding, lambda text: next(iter(xliff_languages(text)), ("", "")), xliff_pairs)),
     ".tmx": (encoding, tmx_languages, tmx_pairs),
+    ".ts": (ts_encoding, ts_languages, ts_pairs),
+    ".xcstrings": (lambda content: "utf-8", xcstrings_languages, xcstrings_pairs),
 }
 """The readers of a document's encoding, its languages and its strings, by the ending of the file name."""
 ENDINGS = tuple(_FORMATS)
@@ -114,7 +118,7 @@ class PairCollector:
         counts = self.counts[name] = dict.fromkeys(("taken", *REASONS), 0)
         for paired in read(text, self.languages):
             if self._memory is not None and not isinstance(paired, str):
-                self._memory.add_string(*paired, "text" if ending == ".po" else "xml")
+                self._memory.add_string(*paired, "text" if ending in (".po", ".xcstrings") else "xml")
                 counts["taken"] += 1
                 continue
             pairs = paired if isinstance(paired, str) else lines_of(*paired)

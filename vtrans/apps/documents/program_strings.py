@@ -130,7 +130,7 @@ class UnclearMessage(ValueError):
 
 
 class XmlString:
-    """A string of XLIFF, which may be a label with an accelerator. With `keep_space`, white space matters."""
+    """A string of XLIFF or Qt, which may be a label with an accelerator. With `keep_space`, white space matters."""
 
     def __init__(self, part: Element, language: str, keep_space: bool = True) -> None:
         self._inside = part.inside

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vtrans.apps.adapting.adapt import Adapted, Pairs
 
 PAIRS = (
-    "Document with translations (PO, XLIFF or TMX), or a folder of them, whose translated entries are the "
+    "Document with translations (PO, XLIFF, TMX, Xcode or Qt), or a folder of them, whose translated entries are the "
     "new pairs. May be repeated."
 )
 SRC = "Source text of new pairs, one sentence per line."

@@ -1,1 +1,1 @@
-"""Files with the strings of apps: JSON, ARB, Android, iOS, Java and .NET."""
+"""Files with the strings of apps: JSON, ARB, Android, iOS, Xcode, Java, .NET and Qt."""
