@@ -47,7 +47,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help install test quick soak check-cpus check-versions check style types docs demo multi30k tatoeba iwslt14 wmt14-base \
-  wmt14-big study student everyday everyday-model serve gpu-check clean
+  wmt14-big study student speedrun everyday everyday-model serve gpu-check clean
 
 # The programs read the variables from the environment, so that no shell changes a value.
 export PYTHON DEMO DATA SRC TGT WORK RUN RECIPE SET STUDY STEPS MINUTES SEEDS ONLY CHAIN PAIRS MODEL SHOW DEVICE
@@ -76,6 +76,7 @@ help:
 	@echo '                       file of your own (recipes/README.md)'
 	@echo 'make student           train large models, and a small one on their translations: CHAIN=multi30k (an hour),'
 	@echo '                       tatoeba (hours), demo (minutes) or a file of your own'
+	@echo 'make speedrun          measure minutes of one core to 39 BLEU on image captions; recipes/speedrun has the rules'
 	@echo 'make everyday          translate 1,000 everyday English lines with MODEL and check numbers, URLs, names, ...'
 	@echo 'make everyday-model    train the model en-de; it also learns the catalogues in PAIRS=folder; takes hours'
 	@echo
@@ -131,7 +132,7 @@ types: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student everyday everyday-model: $(STAMP)
+demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student speedrun everyday everyday-model: $(STAMP)
 	@python recipes/make.py $@
 
 serve: $(STAMP)

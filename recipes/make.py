@@ -21,6 +21,7 @@ from recipes import experiment
 from recipes.demo import demo
 from recipes.everyday import check
 from recipes.experiment import EXPERIMENTS, text_of
+from recipes.speedrun import speedrun
 from recipes.tatoeba import everyday_model
 from vtrans import cli
 from vtrans.config.keys import nearest
@@ -52,6 +53,7 @@ TARGETS: dict[str, tuple[str, tuple[str, ...], Main]] = {
     "demo": ("DEMO", (), demo.main),
     "study": ("STUDY", (*COMMON, "STEPS", "MINUTES", "SEEDS", "ONLY"), partial(run_shipped, "study", "studies")),
     "student": ("CHAIN", ("DATA", "WORK"), partial(run_shipped, "student", "student")),
+    "speedrun": ("", ("DATA", "WORK", "RECIPE", "SET", "SEEDS"), speedrun.main),
     "everyday": ("", ("MODEL", "TGT", "SHOW"), check.main),
     "everyday-model": ("", ("DATA", "PAIRS", "WORK", "SET"), everyday_model.main),
 }

@@ -85,6 +85,11 @@ class TrainConfig:
         "Weight of the divergence of two predictions of each pair with different dropout (R-Drop, Liang et al. 2021), "
         "which doubles the cost of an update; 0 means off, 1 to 5 is usual.",
     )
+    embeddings: str = choice(
+        "random",
+        {"random": "", "pmi": "from the subwords that occur in the same pairs (Levy et al. 2017)"},
+        "How the embeddings of a new run begin.",
+    )
     log_every: int = _free_number(100, (1, 10**9), "Number of updates between two lines of metrics.jsonl.", "updates")
     checkpoint_every: int = _free_number(
         1000, (1, 10**9), "Number of updates between two validations, each with a checkpoint.", "updates"

@@ -21,6 +21,7 @@ from vtrans.system.files import named_os_errors, overwritten, write_atomically
 from vtrans.system.own_code import class_of
 from vtrans.system.ranks import Ranks
 from vtrans.system.seeds import derived_seed
+from vtrans.training.cooccurrence import initialise_embeddings
 from vtrans.training.machine import choose_kernels, divide, precision_of
 from vtrans.training.optimization.learner import Learner, learner_of
 from vtrans.training.optimization.optimizer import begin
@@ -87,6 +88,8 @@ def set_up(
             f"`make_network` must return a {kind.__name__}, as model.network = {recipe.model.network} says, got "
             f"{type(model).__name__}; name that class in model.network, so that model files name it."
         )
+    if saved is None and recipe.train.embeddings == "pmi":
+        initialise_embeddings(model, data, derived_seed("embeddings", recipe.train.seed))
     choose_kernels(job, saved)
     recipe_text = recipe_to_write(run, before, recipe)
     progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})
