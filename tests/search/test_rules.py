@@ -219,15 +219,14 @@ def test_the_length_limit_leaves_room_for_the_prefix_and_the_minimum_length() ->
     made = translator(max_length=0)
     (t,) = next(iter(made.nbest(["dog"], prefixes=[" ".join(["park"] * 80)])))
     assert t.text.split()[:79] == ["park"] * 79
-    too_long: list[tuple[dict[str, Any], int, set[str]]] = [
-        ({}, 14, {"max_length"}),
-        ({"max_length": 0, "max_ratio": 0.5}, 17, {"max_ratio"}),
-        ({"max_length": 0, "config": VARIANTS["learned positions, untied"]}, 60, set()),
+    too_long: list[tuple[dict[str, Any], int]] = [
+        ({}, 14),
+        ({"max_length": 0, "max_ratio": 0.5}, 17),
+        ({"max_length": 0, "config": VARIANTS["learned positions, untied"]}, 60),
     ]
-    for settings, limit, raised in too_long:
-        with pytest.raises(InputError, match=rf"prefix of line 2 .* fewer than {limit} ") as refused:
+    for settings, limit in too_long:
+        with pytest.raises(InputError, match=rf"prefix of line 2 .* fewer than {limit} "):
             list(translator(**settings).translate(["dog", "cat"], prefixes=["", "park " * (limit + 16)]))
-        assert {name for name in ("max_length", "max_ratio") if f"`{name}`" in str(refused.value)} == raised
     with pytest.raises(InputError, match=r"`max_length`.*14"):
         translator(min_length=14)
     config, vocab = VARIANTS["learned positions, untied"], vocabulary()
