@@ -97,7 +97,7 @@ def test_a_broken_document_is_refused_in_one_sentence(name: str) -> None:
         filled(*BROKEN[name])
 
 
-MARKDOWN = ("[", "![", "[^", "![](", "[a](b) ", "*a ", "> ", "a\n", "`", "<b>", "$", "$a", "{%", "!!! a\n    ")
+MARKDOWN = ("[", "![", "[^", "![](", "[a](b) ", "*a ", "> ", "a\n", "`", "<b>", "$", "$a", "==a", "{%", "!!! a\n    ")
 
 
 @pytest.mark.parametrize("piece", MARKDOWN)

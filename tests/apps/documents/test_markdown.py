@@ -94,7 +94,8 @@ def test_the_markup_of_any_file_is_read_as_before(source: str, translate: Transl
     ("text", "made"),
     [
         ("Term\n:   A text\n", "TERM\n:   A TEXT\n"),
-        ("a == b\n", "A == B\n"),
+        ("a ==b *c*== d\n", "A ==B *C*== D\n"),
+        ("a == b, c==d\n", "A == B, C==D\n"),
         ("{{% note %}}\na b\n{{% /note %}}\n", "{{% note %}}\nA B\n{{% /note %}}\n"),
         ('a {{< ref "x" >}} b\n', 'A {{< ref "x" >}} B\n'),
         ("import A from 'b'\nimport 'c'\n\nexport const d = {\n  e: 1 }\n\na\n", None),

@@ -59,7 +59,7 @@ _MARK = re.compile(
 # As in pandoc, no space follows the first `$` of a formula or precedes the last, and no digit follows: not `$5 and $6`.
 _INLINE = re.compile(
     r"\$\$.{1,2000}?\$\$|\$(?=[^\s$])(?:[^$\\]|\\.){0,1000}(?<=\S)\$(?!\d)|\{%.{0,1000}?%\}|\{\{[%<].{0,1000}?[%>]\}\}"
-    r"|(?P<after>\[\^[^\s\]]{1,100}\]|\{[#:.][^{}\n]*\})",
+    r"|(?P<after>\[\^[^\s\]]{1,100}\]|\{[#:.][^{}\n]*\})|==(?P<marked>(?=[^\s=]).{1,1000}?(?<=[^\s=]))==(?!=)",
     re.DOTALL,
 )
 
@@ -307,11 +307,18 @@ def _read_indented(state: StateBlock, line: int, end_line: int, first: int | Non
 
 
 def _inline(state: StateInline, silent: bool) -> bool:
-    """Reads a formula, a reference to a footnote, attributes, or a Liquid tag."""
+    """Reads a formula, a reference to a footnote, attributes, a Liquid tag, or `==marked==` text."""
     found = _INLINE.match(state.src, state.pos, state.posMax)
     if not found:
         return False
-    if not silent:
+    if not silent and found["marked"]:
+        last = state.posMax
+        state.push("mark_open", "mark", 1).meta["span"] = state.pos, found.start("marked")
+        state.pos, state.posMax = found.span("marked")
+        state.md.inline.tokenize(state)
+        state.posMax = last
+        state.push("mark_close", "mark", -1).meta["span"] = found.end("marked"), found.end()
+    elif not silent:
         token = state.push("after" if found["after"] else "atom", "", 0)
         token.content = found.group()
     state.pos = found.end()
