@@ -26,6 +26,8 @@ def translate(run_cli: Run, ending_run: RunFolder, tmp_path: Path, monkeypatch: 
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(content, encoding="utf-8")
     Path("docs/e.bin").write_bytes(b"\0")
+    Path("docs/f.ts").write_text("export const a = 'The cat.';\n", encoding="utf-8")
+    Path("docs/g.xml").write_text("<project>The cat.</project>\n", encoding="utf-8")
     model = "--model", ending_run.path, "--device", "cpu"
     return lambda *words: run_cli("translate", *words, *model)
 
