@@ -5,7 +5,8 @@ updates with optimization/learner.py, saves checkpoints with resume.py and valid
 
 Every random choice is a function of (seed, epoch, position) or (seed, step, rank). On a CPU, an interrupted and resumed
 run therefore ends with the same bytes as an uninterrupted one, given the same machine type, torch version, number of
-threads and number of ranks. Some CUDA kernels sum in a varying order, so on a GPU the last bits may differ.
+threads and number of ranks, but for `train.max_minutes`, by which the clock sets the learning rate, and `--compile`.
+Some CUDA kernels sum in a varying order, so on a GPU the last bits may differ.
 """
 
 from __future__ import annotations

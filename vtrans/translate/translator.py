@@ -153,7 +153,7 @@ class Translator:
             for step in steps.before:
                 step(lines)
             self._warn(lines)
-            together = options.alignments  # linking words is cheaper for a whole window
+            at_end = options.alignments  # linking words is cheaper for a whole window
             left = Counter(piece.line for line in lines for piece in line.pieces)
 
             def end(some: Sequence[Line]) -> None:
@@ -162,13 +162,13 @@ class Translator:
                 for line in some:
                     ready(line)
 
-            if not together:
+            if not at_end:
                 end([line for line in lines if not line.pieces])
             for piece in steps.search([piece for line in lines for piece in line.pieces]):
                 left[piece.line] -= 1
-                if not together and not left[piece.line]:
+                if not at_end and not left[piece.line]:
                     end([piece.line])
-            if together:
+            if at_end:
                 end(lines)
         return [line.translations for line in lines]
 
