@@ -95,6 +95,10 @@ def test_the_same_is_learned_from_words_and_from_sentences(monkeypatch: pytest.M
     assert small(text=text, symbols=("<BT>",)).proto == from_words.proto
 
 
+def test_a_tag_may_be_a_number() -> None:
+    assert learned(TEXT, 320, tags=("1",)).tags == ("1",)  # though the numbers of the words are digits as well
+
+
 SYMBOLS = ("<BT>", '@"x,y@', "ﬁx")  # CSV would split the second; NFKC would change the third
 
 

@@ -145,9 +145,10 @@ def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: 
         # text. It also turns exceptions of the iterator into a RuntimeError, losing their type.
         try:
             for sentence in sentences:
+                text, *number = sentence.split("\t") if "input_format" in settings else [sentence]
                 for piece in unlearned:
-                    sentence = sentence.replace(piece, " ")
-                yield _DIGIT.sub(edge, sentence)
+                    text = text.replace(piece, " ")
+                yield "\t".join((_DIGIT.sub(edge, text), *number))
         except BaseException as error:
             failure.append(error)
             raise
