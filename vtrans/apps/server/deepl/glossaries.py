@@ -136,12 +136,12 @@ class Glossaries:
     def all_of(self, owner: str) -> list[StoredGlossary]:
         """Returns all glossaries of an owner, the oldest first."""
         query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? ORDER BY made, id"
-        return [_glossary(*row) for row in self._file.rows(query, owner)]
+        return [_glossary(*row) for row in [*self._file.rows(query, owner)]]  # rows() blocks the file until its end
 
     def get(self, owner: str, id: str) -> StoredGlossary:
         """Returns a glossary. Raises a Refusal if the owner has none with this id."""
         query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? AND id = ?"
-        for row in self._file.rows(query, owner, id):
+        for row in [*self._file.rows(query, owner, id)]:  # as above
             return _glossary(*row)
         raise Refusal(404, "Glossary not found.")
 
