@@ -94,8 +94,8 @@ def _named(values: list[Path]) -> dict[str, list[Path]]:
     for value in values:
         name, equals, files = str(value).partition("=")
         if equals and not value.exists():
-            if not all(files.split(",")):
-                raise InputError(f"--hyp {value} has an empty file name; write NAME=FILE or NAME=FILE,FILE.")
+            if not all((name, *files.split(","))):
+                raise InputError(f"--hyp {value} must have the form FILE, NAME=FILE or NAME=FILE,FILE.")
             named.setdefault(name, []).extend(map(Path, files.split(",")))
         else:
             named.setdefault(str(value), []).append(value)

@@ -65,10 +65,9 @@ def install_command(extra: str) -> str:
     return f"{in_checkout} in a checkout of vtrans, or {with_wheel} with the path of its wheel"
 
 
-def need_packages(problem: str, extra: str, *packages: str, otherwise: str = "") -> None:
-    """Raises InputError for the first optional package that is not installed. Its name replaces {} in `problem`,
-    `extra` is its extra in pyproject.toml, and `otherwise` is the alternative without it."""
+def need_packages(problem: str, extra: str, *packages: str) -> None:
+    """Raises InputError for the first optional package that is not installed. Its name replaces {} in `problem`, and
+    `extra` is its extra in pyproject.toml."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
-            alternative = f", or {otherwise}" if otherwise else ""
-            raise InputError(f"{problem.format(package)}; install it with {install_command(extra)}{alternative}.")
+            raise InputError(f"{problem.format(package)}; install it with {install_command(extra)}.")

@@ -17,7 +17,7 @@ from vtrans.config import TrainConfig
 from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
-from vtrans.system.errors import FileError, need_packages
+from vtrans.system.errors import FileError, InputError, install_command
 from vtrans.system.files import named_os_errors, write_atomically
 
 
@@ -96,9 +96,13 @@ class Metrics:
         self._tensorboard: ModuleType | None = None
         self._writer: Any = None
         if tensorboard:
-            otherwise = "set train.tensorboard = false"
-            need_packages("TensorBoard is not installed", "tensorboard", "tensorboard", otherwise=otherwise)
-            self._tensorboard = importlib.import_module("torch.utils.tensorboard")
+            try:
+                self._tensorboard = importlib.import_module("torch.utils.tensorboard")
+            except ImportError as error:
+                raise InputError(
+                    f"TensorBoard is not installed, or cannot be imported ({error}); install it with "
+                    f"{install_command('tensorboard')}, or set train.tensorboard = false."
+                ) from None
 
     def begin(self) -> None:
         """Starts an empty file."""

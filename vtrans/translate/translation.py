@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
@@ -144,7 +145,12 @@ class Translation:
         to the words of the line."""
         links = self.alignment
         if links:
-            replaced = _replaced_words(line, seen)
+            runs, seen_runs = re.split(r"\s", line), re.split(r"\s", seen)  # some may be empty
+            pairs = list(zip(runs, seen_runs, strict=True)) if len(runs) == len(seen_runs) else [(line, seen)]
+            replaced, first = list[set[int]](), 0
+            for run, seen_run in pairs:
+                replaced += [{first + i for i in words} for words in _replaced_words(run, seen_run)]
+                first += len(words_in(run))
             links = tuple(sorted({(word, j) for i, j in links for word in replaced[i]}))
         return dataclasses.replace(self, alignment=links)
 
@@ -165,14 +171,31 @@ NO_TRANSLATION = Translation("", -math.inf, -math.inf, False)
 
 
 def _replaced_words(before: str, after: str) -> list[set[int]]:
-    """Returns, for each word of `after`, the numbers of the words of `before` that it replaces."""
+    """Returns, for each word of `after`, the numbers of the words of `before` that it replaces.
+
+    Only words that have changed are compared by their characters: for a whole line, this would take seconds.
+    """
+    old, new, words = words_in(before), words_in(after), list[set[int]]()
+    for kind, i, last, j, end in SequenceMatcher(None, old, new).get_opcodes():
+        if last - i == end - j:
+            words += [{place} for place in range(i, last)]
+        elif kind == "replace":
+            words += [{i + place for place in places} for places in _by_characters(old[i:last], new[j:end])]
+        else:  # inserted words, if any, replace the next one
+            words += [{max(0, min(i, len(old) - 1))} for _ in range(j, end)]
+    return words
+
+
+def _by_characters(old: Sequence[str], new: Sequence[str]) -> list[set[int]]:
+    """Returns, for each word of `new`, the numbers of the words of `old` whose characters it replaces."""
+    before, after = " ".join(old), " ".join(new)
     old_begins, begins = ([word.start() for word in WORD.finditer(text)] for text in (before, after))
     words: list[set[int]] = [set() for _ in begins]
-    for _, old, last, new, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        for k in range(new, end):
+    for _, i, last, j, end in SequenceMatcher(None, before, after).get_opcodes():
+        for k in range(j, end):
             if not after[k].isspace():
-                place = min(old + k - new, max(old, last - 1), len(before) - 1)
-                words[bisect_right(begins, k) - 1].add(max(0, bisect_right(old_begins, place) - 1))
+                place = min(i + (k - j) * (last - i) // (end - j), len(before) - 1)
+                words[bisect_right(begins, k) - 1].add(bisect_right(old_begins, place) - 1)
     return words
 
 

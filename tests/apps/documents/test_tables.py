@@ -66,11 +66,11 @@ def test_other_readers_find_the_other_cells_as_they_were(
     [
         ("a,b\nc\n", ["a"], r"Line 2: the row must have 2 cells like the first, got 1\."),
         ('a,b\n"c\nd",e\nf,g,h\n', ["a"], r"Line 4: .*got 3\."),
-        ("a,b\nc,d\n", ["c"], r"name the column 'c' once, got 'a', 'b';"),
-        ("a,a\nc,d\n", ["a"], r"name the column 'a' once"),
-        ("a,b\nc,d\n", ["a:c"], r"name the column 'a:c' once"),
+        ("a,b\nc,d\n", ["c"], r"exactly one column 'c', got 'a', 'b';"),
+        ("a,a\nc,d\n", ["a"], r"exactly one column 'a'"),
+        ("a,b\nc,d\n", ["a:c"], r"exactly one column 'c'"),
         ("a,b,c\nc,d,e\n", ["a:c", "b:c"], r"must be filled once, got 'c' more often\."),
-        ("en,fr\nc,d\n", [], r"name the column 'en:de' once, got 'en', 'fr'; choose"),
+        ("en,fr\nc,d\n", [], r"exactly one column 'de', got 'en', 'fr'; choose"),
     ],
 )
 def test_a_table_without_such_columns_is_refused(text: str, columns: list[str], wrong: str) -> None:

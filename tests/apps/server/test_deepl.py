@@ -107,6 +107,23 @@ def test_a_key_has_room_for_so_many_glossaries(client: Client, monkeypatch: pyte
     assert call(client, "GET", f"/v3/glossaries/{id}").json["dictionaries"][0]["entry_count"] == 1
 
 
+def test_other_threads_use_the_file_while_a_glossary_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Database(None)
+    stored = Glossaries(file)
+    stored.put("one", glossaries.StoredGlossary("id", "n", "now", {EN_DE: dictionary_of("dog\tHund", "tsv")}))
+    read = glossaries._glossary
+
+    def meanwhile(*row: str) -> glossaries.StoredGlossary:
+        other = threading.Thread(target=file.rows, args=["SELECT owner FROM characters"], daemon=True)
+        other.start()
+        other.join(timeout=10)
+        assert not other.is_alive()
+        return read(*row)
+
+    monkeypatch.setattr(glossaries, "_glossary", meanwhile)
+    assert stored.get("one", "id") == stored.all_of("one")[0]
+
+
 def test_entries() -> None:
     assert dictionary_of(" a b \t c|d \r\n\r\n'x\t\"y", "tsv").pairs == (("a b", ("c|d",)), ("'x", ('"y',)))
     assert dictionary_of('"a ""b"", c",d\n"e",f,en,de', "csv").pairs == (('a "b", c', ("d",)), ("e", ("f",)))

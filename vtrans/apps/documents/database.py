@@ -60,13 +60,13 @@ class Database:
         with self._explained():
             self._file.execute(statement, values)
 
-    def rows(self, query: str, *values: str) -> Iterator[tuple[str, ...]]:
-        """Yields the rows of a query. Raises FileError for a value that is not text."""
+    def rows(self, query: str, *values: str) -> list[tuple[str, ...]]:
+        """Returns the rows of a query. Raises FileError for a value that is not text."""
         with self._explained():
-            for row in self._file.execute(query, values):
-                if not all(isinstance(value, str) for value in row):
-                    raise FileError(f"the memory {self.path} cannot be used: it has values that are not text.")
-                yield row
+            rows = self._file.execute(query, values).fetchall()
+        if not all(isinstance(value, str) for row in rows for value in row):
+            raise FileError(f"the memory {self.path} cannot be used: it has values that are not text.")
+        return rows
 
     def close(self) -> None:
         self._file.close()

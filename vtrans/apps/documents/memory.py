@@ -150,7 +150,7 @@ class Memory:
             "SELECT translation FROM corrections WHERE owner IN (?, '') AND src = ? AND tgt = ? AND source = ? "
             "ORDER BY owner DESC"
         )
-        row = next(iter([*self.file.rows(query, owner, *languages, text)]), None)
+        row = next(iter(self.file.rows(query, owner, *languages, text)), None)
         usable = text and row and placeholders(text) == placeholders(row[0])
         return around(source, row[0]) if row and usable else None
 

@@ -82,8 +82,11 @@ def _slot(source: str, begin: int, raw: str, separator: str, language: str) -> S
 def _places(names: Sequence[str], column: str) -> tuple[int, int]:
     """Returns the indices of the source and target columns, equal for a column translated in place."""
     pair = [column, column] if column in names else column.split(":")
-    if len(pair) != 2 or any(names.count(name) != 1 for name in pair):
+    wrong = [name for name in pair if names.count(name) != 1] if len(pair) == 2 else [column]
+    if wrong:
         known = ", ".join(islice(map(repr, names), 20))
-        raise DocumentError(f"The first row must name the column {column!r} once, got {known}; choose columns in it.")
+        raise DocumentError(
+            f"The first row must have exactly one column {wrong[0]!r}, got {known}; choose columns in it."
+        )
     src, tgt = map(names.index, pair)
     return src, tgt

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from threading import Lock
+from threading import RLock
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -131,17 +131,17 @@ class Glossaries:
     """The glossaries in a database file, by owner and id."""
 
     def __init__(self, file: Database) -> None:
-        self._file, self._changing = file, Lock()
+        self._file, self._changing = file, RLock()
 
     def all_of(self, owner: str) -> list[StoredGlossary]:
         """Returns all glossaries of an owner, the oldest first."""
         query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? ORDER BY made, id"
-        return [_glossary(*row) for row in [*self._file.rows(query, owner)]]  # rows() blocks the file until its end
+        return [_glossary(*row) for row in self._file.rows(query, owner)]
 
     def get(self, owner: str, id: str) -> StoredGlossary:
         """Returns a glossary. Raises a Refusal if the owner has none with this id."""
         query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? AND id = ?"
-        for row in [*self._file.rows(query, owner, id)]:  # as above
+        for row in self._file.rows(query, owner, id):
             return _glossary(*row)
         raise Refusal(404, "Glossary not found.")
 
@@ -152,14 +152,15 @@ class Glossaries:
             "SELECT CAST(count(*) AS TEXT), CAST(ifnull(sum(length(dictionaries)), 0) AS TEXT) FROM glossaries "
             "WHERE owner = ? AND id != ?"
         )
-        ((number, size),) = self._file.rows(query, owner, glossary.id)
-        if int(number) >= MOST_GLOSSARIES or int(size) + len(text) > MOST_TEXT:
-            raise Refusal(
-                QUOTA_EXCEEDED,
-                f"There may be {MOST_GLOSSARIES:,} glossaries, with {MOST_TEXT:,} characters together; delete one.",
-            )
         statement = "INSERT OR REPLACE INTO glossaries VALUES (?, ?, ?, ?, ?)"
-        self._file.change(statement, glossary.id, owner, glossary.name, glossary.made, text)
+        with self._changing:
+            ((number, size),) = self._file.rows(query, owner, glossary.id)
+            if int(number) >= MOST_GLOSSARIES or int(size) + len(text) > MOST_TEXT:
+                raise Refusal(
+                    QUOTA_EXCEEDED,
+                    f"There may be {MOST_GLOSSARIES:,} glossaries, with {MOST_TEXT:,} characters together; delete one.",
+                )
+            self._file.change(statement, glossary.id, owner, glossary.name, glossary.made, text)
         return glossary
 
     def change(self, owner: str, id: str, change: Callable[[StoredGlossary], StoredGlossary]) -> StoredGlossary:
@@ -169,8 +170,9 @@ class Glossaries:
 
     def delete(self, owner: str, id: str) -> None:
         """Deletes a glossary. Raises a Refusal if the owner has none with this id."""
-        self.get(owner, id)
-        self._file.change("DELETE FROM glossaries WHERE id = ?", id)
+        with self._changing:
+            self.get(owner, id)
+            self._file.change("DELETE FROM glossaries WHERE id = ?", id)
 
 
 def dictionary_of(text: str, form: str) -> Glossary:
