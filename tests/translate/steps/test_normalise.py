@@ -59,6 +59,15 @@ def test_links_survive_characters_that_become_several() -> None:
     assert undone(line, "a b", ((0, 0), (1, 1))).alignment == ((1, 0), (2, 1))
 
 
+def test_links_of_a_long_line() -> None:
+    quotes = set("\u201c\u201d")
+    vocab: Any = SimpleNamespace(as_source=str, unknown=quotes.intersection, names_language=lambda line: False)
+    line = passed("ha \u201cha\u201d " * 1000, Normalise(vocab, {}))
+    links = tuple((i, i) for i in range(2000))
+    assert "\u201c" not in line.model_input
+    assert undone(line, "ha " * 2000, links).alignment == links
+
+
 def test_links_count_the_words_that_the_model_does_not_see() -> None:
     line = passed("a \x00 dog", Normalise(VOCAB, {}))
     assert undone(line, "ein Hund", ((0, 0), (1, 1))).alignment == ((0, 0), (2, 1))
