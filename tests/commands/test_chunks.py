@@ -11,6 +11,8 @@ import pytest
 from translators import sentences, translator
 
 from vtrans.commands.chunks import (
+    FORMAT,
+    RECORD,
     Chunks,
     collect,
     join,
@@ -196,6 +198,13 @@ def test_a_text_that_was_cut_under_way_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="chunk-00000004"):
         translate_chunks(translator(), chunks, [*chunks], work.parts(), DEFAULT_OPTIONS)
     assert len(work.names()) == len(chunks)
+
+
+@pytest.mark.parametrize("common", ["{}", '{"chunk_lines": 0}', '{"chunk_lines": "5"}'])
+def test_a_damaged_record_is_named(tmp_path: Path, common: str) -> None:
+    (tmp_path / RECORD).write_text(f'{{"format": {FORMAT}, "lines": 9, "output_lines": 1, "common": {common}}}')
+    with pytest.raises(FileError, match=RECORD):
+        collect(tmp_path, io.BytesIO())
 
 
 def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Windows of lines: bounded, in order, and handed out promptly."""
 
+import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vtrans.system.errors import InputError
 from vtrans.translate import stream as module
 from vtrans.translate.steps.line import Line, lines_of
 from vtrans.translate.stream import LINE_COST, Windows, size_of
@@ -73,3 +75,8 @@ def test_long_lines_bound_how_far_the_thread_reads_ahead(monkeypatch: pytest.Mon
         time.sleep(0.1)  # time for an unbounded reader to run away
         assert taken <= 2 * handed_out + 2 + 1
     stream.close()
+
+
+def test_missing_prefixes_are_reported_while_the_input_stays_open() -> None:
+    with pytest.raises(InputError, match="2 prefixes"):
+        list(lines_of(itertools.repeat("x"), prefixes=["a", "b"]))

@@ -52,7 +52,8 @@ def read_job(folder: Path) -> dict[str, Any] | None:
     path = folder / RECORD
     try:
         record: dict[str, Any] = json.loads(path.read_bytes())
-        if record["format"] == FORMAT:
+        sizes = record["lines"] + 1, record["output_lines"], record["common"]["chunk_lines"]
+        if record["format"] == FORMAT and min(sizes) > 0:
             return record
     except FileNotFoundError:
         return None

@@ -170,6 +170,8 @@ def together(first: int = 1, **columns: Iterable[Any] | None) -> Iterator[tuple[
         asked = dict(zip(names, row, strict=True))
         if short := [name for name in names if asked[name] is None]:
             longer = next(name for name in names if name not in short)
-            counts = number - first, number - first + 1 + sum(1 for _ in rows)
-            raise InputError(f"there are {counts[0]:,} {short[0]}, but {counts[1]:,} {longer}; give one per line.")
+            fewer, more = number - first, "more"
+            if longer != "lines":  # which may come from a pipe that stays open
+                more = f"{fewer + 1 + sum(1 for _ in rows):,}"
+            raise InputError(f"there are {fewer:,} {short[0]}, but {more} {longer}; give one per line.")
         yield number, asked
