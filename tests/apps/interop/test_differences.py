@@ -1,11 +1,14 @@
 """Which different translations of two programs rounding explains."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from vtrans.apps.interop.comparison import IdPair, Outputs, differences
+from vtrans.apps.interop.comparison import IdPair, Outputs, Program, differences
 from vtrans.config import SearchConfig
+from vtrans.system.errors import VtransError
 from vtrans.text.vocabulary import EOS_ID
 
 SOURCE = [9, EOS_ID]
@@ -39,3 +42,13 @@ def test_a_difference_is_excused_where_rounding_or_the_limit_explains_it(
     found = differences(score, ours, [theirs], str)
     counts = {"equal": found.equal, "excused": found.excused, "missed": len(found.missed)}
     assert counts == {"equal": 0, "excused": 0, "missed": 0, kind: 1}
+
+
+@pytest.mark.parametrize(
+    "stderr", ["loading\\n[1] Error: no such weight\\n[1] Error: Aborted from f in a.cpp:1", "loading\\nno such weight"]
+)
+def test_a_failure_is_described_by_the_programs_first_error_or_last_line(stderr: str, tmp_path: Path) -> None:
+    program = Program()
+    program.name, program.path = "Marian", tmp_path
+    with pytest.raises(VtransError, match=r": no such weight\.$"):
+        program.run([sys.executable, "-c", f"import sys; sys.exit('{stderr}')"], 1, tmp_path)

@@ -151,6 +151,14 @@ def test_a_folder_with_two_models_or_with_two_vocabularies_that_nothing_orders_i
         copy.unlink()
 
 
+def test_the_settings_of_one_of_two_models_are_not_those_of_the_folder(tmp_path: Path) -> None:
+    path = marian.folder(tmp_path, decoder={"beam-size": 3})
+    shutil.copy(path / "model.npz", path / "a.npz")
+    (path / "a.npz.decoder.yml").write_text("models: [a.npz]\nvocabs: [vocab.spm]\nbeam-size: 5\n")
+    assert imported(path).search.beam == 3
+    assert imported(path / "a.npz").search.beam == 5
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("_pymarian") is None, reason="pymarian (604 MB) is not installed: pip install pymarian"
 )

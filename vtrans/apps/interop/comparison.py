@@ -108,8 +108,11 @@ class Program:
         written = out.read_bytes().decode() if out and out.exists() else done.stdout
         lines = written.split("\n")[:-1]
         if done.returncode or len(lines) != count:
-            said = done.stderr.rpartition("Error: ")[2].strip()[:300].rstrip(".") or f"exit code {done.returncode}"
-            raise VtransError(f"{self.name} cannot run {self.path}: {' '.join(said.split())}.")
+            said = done.stderr.strip().split("\n")
+            # Marian's first error says what is wrong, its second where it aborted.
+            why = next((line.partition("Error: ")[2] for line in said if "Error: " in line), said[-1])
+            why = why.strip()[:300].rstrip(".") or f"exit code {done.returncode}"
+            raise VtransError(f"{self.name} cannot run {self.path}: {why}.")
         return lines
 
 

@@ -119,7 +119,7 @@ def _models_in(folder: Path) -> list[Path]:
 def _find(path: Path) -> tuple[Path, Settings]:
     """Returns the model file and the decoder settings, which are empty without a `decoder.yml`."""
     folder, models = (path, _models_in(path)) if path.is_dir() else (path.parent, [path])
-    names = [*(f"{model.name}.{DECODER}" for model in models), DECODER]
+    names = [*(f"{model.name}.{DECODER}" for model in models if len(models) == 1), DECODER]
     file = next((folder / name for name in names if (folder / name).is_file()), None)
     given = read_mapping(read_bytes(file, LONGEST_CONFIG), str(file), typed=True) if file else {}
     decoder = Settings(given, str(file or DECODER))
