@@ -180,6 +180,6 @@ class TrainConfig:
     rank_timeout: float = _free_number(
         10.0,
         (0.01, 10_000.0),
-        "Minutes without a sign of life from one of several processes after which the others end.",
+        "Minutes without a sign of life from one of torchrun's processes after which the others end.",
     )
     seed: int = number(1, (0, 2**63 - 1), "Seed of every random choice.")

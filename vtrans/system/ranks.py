@@ -162,9 +162,8 @@ class LocalRanks(Ranks):
         self.world = self.processes = processes
         self.rank = self.local = 0
         self._threads = threads
-        self._others: dict[
-            Connection, int
-        ] = {}  # in rank 0: pipes to the other ranks, in order, with their process ids
+        # In rank 0: the pipes to the other ranks, in order, with their process ids.
+        self._others: dict[Connection, int] = {}
         self._leader: Connection | None = None  # in another rank: the pipe to rank 0
 
     @property
