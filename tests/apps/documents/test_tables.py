@@ -76,3 +76,10 @@ def test_other_readers_find_the_other_cells_as_they_were(
 def test_a_table_without_such_columns_is_refused(text: str, columns: list[str], wrong: str) -> None:
     with pytest.raises(DocumentError, match=wrong):
         translated(text, *columns)
+
+
+@pytest.mark.parametrize(("source", "target"), [("", "de"), ("en", "")])
+def test_a_column_without_a_name_is_not_that_of_an_unknown_language(source: str, target: str) -> None:
+    opened = open_file("a.csv", b",en,de\n1,a b,\n", 100_000, Filling(target, source=source))
+    with pytest.raises(DocumentError, match="unknown"):
+        opened.read(opened.texts[0], source)

@@ -20,7 +20,7 @@ from vtrans.apps.experiments.experiment_files import write_recipe
 from vtrans.apps.experiments.student import run_chain
 from vtrans.apps.experiments.work import INTO, RECORD, CommandError, Run
 from vtrans.system.console import Console
-from vtrans.system.errors import InputError
+from vtrans.system.errors import FileError, InputError
 from vtrans.training.recipe import load_recipe
 
 SHIPPED = sorted((Path(__file__).parents[3] / "recipes/student").glob("*.toml"))
@@ -232,6 +232,24 @@ def test_the_stages_of_a_chain_have_the_texts_models_and_options_of_its_file(
     assert f" {distilled} {pairs} --valid-src " in made["student-data"]
     assert [name for name, words in made.items() if "--align" in words] == ["student-data"], "alignments by default"
     assert " --model teacher-1 --model teacher-2 " in made["test/test.teachers.de"]
+
+
+def test_monolingual_text_is_found_from_the_folder_of_the_chain(
+    tmp_path: Path, chain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = Commands()
+    run(commands, Path(chain.name), Path("work"))
+    sources = [options["--input"] for words in commands if "--input" in (options := dict(itertools.pairwise(words)))]
+    assert str(tmp_path / "text/mono.de") in sources
+    assert all((tmp_path / "work" / source).is_file() for source in sources)
+
+
+@pytest.mark.parametrize("name", ["none.de", "../text/mono.de"])
+def test_monolingual_text_outside_the_folder_of_text_is_refused(tmp_path: Path, chain: Path, name: str) -> None:
+    chain.write_text(WHOLE.replace("mono.de", name))
+    with pytest.raises(FileError, match=name):
+        run(Commands(), chain, tmp_path / "work")
 
 
 def test_without_teachers_the_student_learns_from_the_pairs(tmp_path: Path, chain: Path) -> None:

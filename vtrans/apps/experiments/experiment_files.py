@@ -4,7 +4,7 @@ folders of text, and tables in Markdown."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -94,7 +94,7 @@ class Text:
                 raise InputError(f"{file}: text.{key} is missing; add it to the file, or give `{key}`.")
         if made.src == made.tgt:
             raise InputError(f"{file}: text.tgt must be another language than text.src, got {made.src} for both.")
-        return made
+        return replace(made, folder=made.folder.resolve())  # the commands run in another folder
 
     @property
     def options(self) -> list[str]:

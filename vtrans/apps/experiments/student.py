@@ -189,7 +189,7 @@ def run_chain(file: Path, given: Mapping[str, Any], out: Path | None, console: C
     text = TextFiles.of(chain.text.folder, chain.text.src, chain.text.tgt)
     for section, model in chain.models.items():
         for name in model.text:
-            if not (chain.text.folder / name).is_file():
+            if Path(name).name != name or not (chain.text.folder / name).is_file():
                 raise FileError(f"{section}.text must name files in {chain.text.folder}, which has no file {name}.")
     work = Work(out or Path(f"work/student-{file.stem}"), file.stem, console, start)
     with work.lock:

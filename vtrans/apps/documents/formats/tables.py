@@ -30,8 +30,13 @@ def table_document(text: str, language: str, filling: Filling = Filling(), *, se
     separator = max(separators, key=first_row.count)
     rows = _rows(text, separator)
     names = [_content(raw).strip() for _, raw in next(rows, [])]
-    codes, languages = [base(name.lower()) for name in names], f"{base(language)}:{base(filling.target)}"
-    chosen = [_places(names, column) for column in filling.columns] or [_places(codes, languages)]
+    if filling.columns:
+        chosen = [_places(names, column) for column in filling.columns]
+    elif language and filling.target:
+        codes = [base(name.lower()) for name in names]
+        chosen = [_places(codes, f"{base(language)}:{base(filling.target)}")]
+    else:
+        raise DocumentError("The languages of the table's columns are unknown; choose columns.")
     if repeated := [names[tgt] for tgt, times in Counter(tgt for _, tgt in chosen).items() if times > 1]:
         raise DocumentError(f"Each column must be filled once, got {repeated[0]!r} more often.")
     slots = []
@@ -86,7 +91,7 @@ def _places(names: Sequence[str], column: str) -> tuple[int, int]:
     if wrong:
         known = ", ".join(islice(map(repr, names), 20))
         raise DocumentError(
-            f"The first row must have exactly one column {wrong[0]!r}, got {known}; choose columns in it."
+            f"The first row must have exactly one column {wrong[0]!r}, got {known}; choose other columns."
         )
     src, tgt = map(names.index, pair)
     return src, tgt

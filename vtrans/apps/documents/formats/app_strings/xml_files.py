@@ -22,7 +22,7 @@ _BLANK = re.compile(r"(?<!\\)(?:\\u0020|\\u00[aA]0|&#(?:32|160|x20|x[aA]0);)")
 _LAST_BLANK, _LONGEST_BLANK = re.compile(rf"{_BLANK.pattern}\Z"), 6
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _TAG = re.compile(r"(</?[A-Za-z](?:[^<>\\]|\\.)*>)")
-_XML = re.compile(r"(<[^<>]*>)")
+_XML = re.compile(r"""(<(?:"[^"]*"|'[^']*'|[^<>"'])*>)""")
 # A tag, or an element that the app fills in, such as `<xliff:g>`.
 _ATOMS = re.compile(rf"<(?P<name>[\w.-]+:[\w.-]+)\b[^<>]*>.{{0,1000}}?</(?P=name)>|{_TAG.pattern}", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
@@ -87,9 +87,10 @@ def _slot(element: Element, language: str) -> Slot | None:
     if (_CDATA_END if is_cdata else "<!") in raw[begin:end]:
         return None
     parts = [raw[begin:end]] if is_cdata else _XML.split(raw[begin:end])
-    tags = set(parts[1::2])
+    tags = set(map(_unnumbered, parts[1::2]))
     texts = parts[::2] if is_cdata else list(map(html.unescape, parts[::2]))
-    if not all(map(_TAG.fullmatch, tags)) or tags.intersection(*map(_TAG.findall, texts)):
+    written = {_unnumbered(tag) for text in texts for tag in _TAG.findall(text)}
+    if tags & written or not all(map(_TAG.fullmatch, parts[1::2])):
         return None
     flat = "".join(text + tag for text, tag in zip(texts, [*parts[1::2], ""], strict=True))
     decoded = _TAG.split(flat)
@@ -103,7 +104,7 @@ def _slot(element: Element, language: str) -> Slot | None:
         pieces = _TAG.split(made)
         pieces[::2] = (text.translate(_WRITTEN) for text in pieces[::2])
         if not is_cdata:
-            pieces = [part if CONVERSION.sub(r"%\g<rest>", part) in tags else escape(part) for part in pieces]
+            pieces = [part if _unnumbered(part) in tags else escape(part) for part in pieces]
         text = "".join(pieces)
         if is_cdata and _CDATA_END in text:
             return ""
@@ -112,6 +113,11 @@ def _slot(element: Element, language: str) -> Slot | None:
     source = "".join(decoded)
     string = ProgramString(source, format_flags(source, "java-printf-format"), language, atoms=_ATOMS)
     return slot_of(element.begin + len(element.opening), raw, [string], encoded)
+
+
+def _unnumbered(tag: str) -> str:
+    """Returns a tag without the argument numbers of its conversions."""
+    return CONVERSION.sub(r"%\g<rest>", tag)
 
 
 def resx_document(text: str, language: str, filling: Filling = Filling()) -> Document:
