@@ -39,6 +39,7 @@ from vtrans.search.rules import (
     RepetitionPenalty,
     Rule,
     RuleSet,
+    SearchRule,
     Step,
     Suppressed,
 )
@@ -171,6 +172,20 @@ def test_only_rules_that_still_matter_are_active() -> None:
         assert (len(now.common), now.most_forbidden) == (active, forbidden)
         history.extend(None, np.array([[newest], [newest]]), np.zeros((2, 1)))
     assert NO_RULES.now(history).most_forbidden == 0
+
+
+class First(SearchRule):
+    def __init__(self) -> None:
+        self.steps = 1
+
+
+def test_a_rule_of_a_user_may_set_its_number_of_steps() -> None:
+    history = RowHistory(1, BOS_ID)
+    history.enter([0])
+    rules = RuleSet([First()])
+    assert len(rules.now(history).common) == 1
+    history.extend(None, np.array([[4]]), np.zeros((1, 1)))
+    assert not rules.now(history).common
 
 
 # Through the translator.

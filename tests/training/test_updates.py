@@ -1,6 +1,7 @@
 """Updates: gradients, sums, skipped updates, and the moving average of the weights."""
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import vtrans
 from vtrans.data.batches import Batch
 from vtrans.data.store import DataFolder
 from vtrans.system.errors import VtransError
+from vtrans.training.optimization.learner import Learner
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.trainer import NON_FINITE_LIMIT, Trainer
 
@@ -32,6 +34,25 @@ def test_each_update_has_its_own_dropout_masks(tmp_path: Path, tiny_data: DataFo
         trainer.update([rank_batch(tiny_data, [0, 1])])
         seeds.append(torch.initial_seed())
     assert len(set(seeds)) == 3
+
+
+class Drawing(Learner):
+    """Draws a random number when it makes the objective of the ranks, as DistributedDataParallel's extra pass does."""
+
+    @cached_property
+    def objective_of_ranks(self) -> torch.nn.Module:
+        torch.rand(1)
+        return self.objective
+
+
+def test_making_the_objective_of_the_ranks_changes_no_dropout(tmp_path: Path, tiny_data: DataFolder) -> None:
+    weights = []
+    for kind in (Learner, Drawing):
+        trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", "model.dropout=0.5"))
+        trainer.learner.__class__ = kind
+        trainer.update([rank_batch(tiny_data, [0, 1])])
+        weights.append(trainer.learner.model.src_embedding.weight)
+    assert torch.equal(*weights)
 
 
 def test_accumulated_batches_give_the_update_of_one_large_batch(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -121,6 +121,9 @@ class Rule:
 class SearchRule(Rule):
     """The base class of user-defined rules, which define `apply`. `vocab` is the target vocabulary."""
 
+    steps: float = math.inf  # attributes, not properties, so that a rule may set them
+    most_forbidden: int | None = None
+
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.data.store import DataFolder, TokenStore
@@ -23,7 +22,6 @@ COUNTED = 8192  # the most frequent subwords are counted, in 256 MiB
 SEEN = 2  # two subwords that share fewer pairs than this count as unrelated
 SHARE = 0.9  # of an embedding's length that comes from its vector; the rest is random and tells synonyms apart
 POWER_ITERATIONS = 3
-BLOCK = 2000  # pairs counted at once
 
 
 @torch.no_grad()
@@ -62,18 +60,14 @@ def together(store: TokenStore, ids: Tensor, first_of_target: int, size: int) ->
     number of pairs."""
     K, places = len(ids), np.full(size, -1, np.int64)
     places[ids.numpy()] = np.arange(K)
-    counts_KK = np.zeros(K * K, np.float32)
+    counts_KK = np.zeros((K, K), np.float32)
     numbers = np.unique(np.linspace(0, len(store) - 1, min(len(store), PAIRS)).astype(np.int64))
-    for start in range(0, len(numbers), BLOCK):
-        cells: list[NDArray[np.int64]] = []
-        for i in numbers[start : start + BLOCK].tolist():
-            pair = np.concatenate((store.src(i).numpy(), store.tgt(i).numpy() + first_of_target))
-            here = np.unique(places[pair])
-            here = here[here >= 0]
-            cells.append((here[:, None] * K + here).ravel())
-        found, times = np.unique(np.concatenate(cells), return_counts=True)
-        counts_KK[found] += times
-    return torch.from_numpy(counts_KK).view(K, K), len(numbers)
+    for i in numbers.tolist():
+        pair = np.concatenate((store.src(i).numpy(), store.tgt(i).numpy() + first_of_target))
+        here = np.unique(places[pair])
+        here = here[here >= 0]
+        counts_KK[here[:, None], here] += 1
+    return torch.from_numpy(counts_KK), len(numbers)
 
 
 def information(counts_KK: Tensor, pairs: int) -> Tensor:

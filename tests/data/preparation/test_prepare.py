@@ -7,6 +7,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from corpora import TRAIN, VALID, Pairs, decoded, heard, made, options, refused, snapshot, write
 
@@ -203,3 +204,11 @@ def test_the_number_of_workers_changes_no_file(tmp_path: Path, monkeypatch: pyte
         report = made(options(tmp_path, PAIRS, None, threads=threads, out=tmp_path / str(threads), max_tokens=20))
         assert report["train"]["dropped"]["empty"] > 0
     assert snapshot(tmp_path / "1") == snapshot(tmp_path / "3")
+
+
+def test_the_ids_of_long_words_are_not_kept(tiny_data: DataFolder) -> None:
+    vocabulary = tiny_data.src_vocab
+    lines = vtrans.data.preparation.encode._Lines(vocabulary.proto, np.dtype(np.int32))
+    encoded = lines.encoded([f"a {'b' * 1000} a"])
+    assert list(lines) == ["a"]
+    assert np.frombuffer(encoded[0], np.int32).tolist() == vocabulary.encode(f"a {'b' * 1000} a")

@@ -32,7 +32,7 @@ RATIO_FREE_TOKENS = 12
 PAIRS_PER_WORKER = 50_000
 """Minimum number of pairs per worker; with fewer, starting a worker takes longer than it saves."""
 
-_MOST_WORDS = 1 << 17  # maximum number of words whose ids are kept
+_MOST_WORDS, _LONGEST_WORD = 1 << 17, 64  # limits of the words whose ids are kept
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,11 @@ class _Lines(dict[str, bytes]):
         return [array(self._dtype.char, ids).tobytes() for ids in self.vocab.encode_batch(lines)]
 
     def __missing__(self, word: str) -> bytes:
-        if len(self) == _MOST_WORDS:
-            self.clear()
-        ids = self[word] = array(self._dtype.char, self.vocab.encode(word)).tobytes()
+        ids = array(self._dtype.char, self.vocab.encode(word)).tobytes()
+        if len(word) <= _LONGEST_WORD:  # without spaces, a word is a whole line
+            if len(self) == _MOST_WORDS:
+                self.clear()
+            self[word] = ids
         return ids
 
 

@@ -101,7 +101,7 @@ def show_overlap(report: Mapping[str, Any], console: Console) -> None:
     header = ("script", "N", "source", "target", "both", "overlap", "source shared", "target shared", "shared")
     console.table("vocabulary overlap", cells, header=header)
     console.info(f"({report['definition']}.)")
-    console.info(report["advice"])
+    console.info(tying_advice(report["rows"]))  # an older data folder's report has no advice
 
 
 def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:

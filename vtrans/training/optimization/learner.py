@@ -111,8 +111,9 @@ class Learner:
         """
         for settings in self.optimizer.param_groups:
             settings["lr"] = rate
+        objective = self.objective_of_ranks  # before the seed: making it draws random numbers
         torch.manual_seed(derived_seed("dropout", self.config.seed, step, self.ranks.rank))
-        sums_2, counts = self._gradient(group)
+        sums_2, counts = self._gradient(objective, group)
         # The norm covers the gradients of all ranks, so all ranks skip the same updates.
         norm = self.gradient_norm()
         bad = (~norm.isfinite()).float()
@@ -125,10 +126,9 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         return torch.cat([sums_2, bad.to(self._wide)[None]]), counts
 
-    def _gradient(self, group: Sequence[RankBatch]) -> tuple[Tensor, dict[str, float]]:
+    def _gradient(self, objective: nn.Module, group: Sequence[RankBatch]) -> tuple[Tensor, dict[str, float]]:
         """Computes the gradient of a group. Returns the sums of loss and nll [2], in nats, and this rank's token
         counts."""
-        objective = self.objective_of_ranks
         tokens = sum(each.tokens_of_all for each in group)
         counts = {"src_tokens": 0.0, "tgt_tokens": 0.0, "real": 0.0, "padded": 0.0}
         loss_sum = nll_sum = torch.zeros((), dtype=self._wide, device=self.device)
