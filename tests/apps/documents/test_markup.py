@@ -1,6 +1,7 @@
 """Tags in translations: laws for any HTML, where tags go, and texts with XML tags."""
 
 import re
+import time
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -136,6 +137,14 @@ def test_tags_follow_their_words(document: str, expected: str) -> None:
 )
 def test_tags_enclose_their_words(document: str, translation: str, links: list[tuple[int, int]], expected: str) -> None:
     assert translated(document, lambda line: Translated(translation, tuple(links))) == expected
+
+
+def test_thousands_of_elements_with_one_text_are_placed_in_linear_time() -> None:
+    number, began = 3000, time.process_time()
+    links = [(word, other) for word in range(number) for other in (0, number - 1)]
+    made = translated("<b>a</b> " * number, lambda line: Translated(line, tuple(links)))
+    assert made.count("<b>") == number
+    assert time.process_time() - began < 4, "takes less than a second, and 15 if it is quadratic"
 
 
 def test_text_cannot_become_a_tag() -> None:

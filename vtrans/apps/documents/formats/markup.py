@@ -24,6 +24,7 @@ from vtrans.text.words import WORD, unwrapped
 from vtrans.translate.wording.protection import Span
 
 DEEPEST = 50  # nested elements; deeper tags count as single tags
+MOST_COPIES = 100  # of an element's text that are tried, as thousands of elements may have one text
 PASSES = 10  # to join sentences that elements cross; if some are still crossed then, all become one sentence
 
 Links = Sequence[tuple[int, int]]
@@ -276,7 +277,10 @@ class _Placement:
         begin, end = (self.words[words[0]][0], self.words[words[-1]][1]) if words else (0, 0)
         if self.text.count(part, begin, end) > 1 and not any(map(str.isalnum, part)):
             return None
-        while (begin := self.text.find(part, begin, end)) >= 0 and words:
+        for _ in range(MOST_COPIES if words else 0):
+            begin = self.text.find(part, begin, end)
+            if begin < 0:
+                break
             place = begin, begin + len(part)
             edges = zip(place, (node.first, node.last), strict=True)
             alone = all(_is_edge(self.text, at) or not _is_edge(self.source, there) for at, there in edges)
