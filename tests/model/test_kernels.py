@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from vtrans.model import automatic, products
 from vtrans.model.attention_products import batched_attention, fused_attention
-from vtrans.model.automatic import automatic_kernels, automatic_precision
+from vtrans.model.automatic import automatic_kernels, automatic_precision, emulates_bfloat16
 from vtrans.model.kernels import ONEDNN_PRODUCTS, Kernels
 from vtrans.model.products import linear
 
@@ -67,15 +67,27 @@ def test_automatic_kernels_depend_on_the_processor(
 
 
 @pytest.mark.parametrize(
-    ("supported", "expected"), [((), "float32"), (("avx512_bf16",), "bfloat16"), (("amx_tile",), "bfloat16")]
+    ("supported", "maker", "expected"),
+    [
+        ((), "AuthenticAMD", "float32"),
+        (("avx512_bf16",), "AuthenticAMD", "bfloat16"),
+        (("avx512_bf16",), "GenuineIntel", "float32"),  # slower than float32
+        (("avx512_bf16", "amx_tile"), "GenuineIntel", "bfloat16"),
+    ],
 )
-def test_bfloat16_needs_hardware(monkeypatch: pytest.MonkeyPatch, supported: tuple[str, ...], expected: str) -> None:
+def test_training_uses_bfloat16_where_it_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supported: tuple[str, ...], maker: str, expected: str
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"vendor_id\t: {maker}\n")
     for name in ("avx512_bf16", "amx_tile"):
         monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda name=name: name in supported, raising=False)
     monkeypatch.setattr(automatic, "has_bfloat16", lambda: True)
-    assert automatic_precision(torch.device("cpu")) == expected
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    cpu = torch.device("cpu")
+    assert (automatic_precision(cpu, tmp_path), emulates_bfloat16(cpu)) == (expected, not supported)
     monkeypatch.setattr(automatic, "has_bfloat16", lambda: False)
-    assert automatic_precision(torch.device("cpu")) == "float32"
+    assert (automatic_precision(cpu, tmp_path), emulates_bfloat16(cpu)) == ("float32", True)
 
 
 needs_onednn = pytest.mark.skipif(not products.HAS_ONEDNN, reason="this torch has no oneDNN")

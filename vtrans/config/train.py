@@ -158,7 +158,7 @@ class TrainConfig:
     )
     precision: str = _free_choice(
         "auto",
-        {"auto": "bfloat16 where the GPU or CPU computes it in hardware", **dict.fromkeys(PRECISIONS, "")},
+        {"auto": "bfloat16 where the GPU or CPU computes it faster than float32", **dict.fromkeys(PRECISIONS, "")},
         "Precision of matrix products.",
     )
     kernels: str = _free_choice(

@@ -37,21 +37,30 @@ def use_automatic_library() -> None:
     use(replace(current(), library=automatic_kernels().library))
 
 
-def automatic_precision(device: torch.device) -> str:
-    """Returns the precision of products in training: bfloat16 where the device computes it in hardware. Among CPUs,
-    these are x86 processors with AVX512-BF16 or AMX; on others, oneDNN emulates bfloat16 or lacks it."""
+def automatic_precision(device: torch.device, root: Path = Path("/")) -> str:
+    """Returns the precision of products in training: bfloat16 on GPUs that compute it, and on CPUs with AMX, or with
+    AVX512-BF16 if they are not by Intel, whose AVX512-BF16 is slower than float32 (docs/benchmarks.md). `root` is the
+    folder that contains proc."""
     if device.type == "cuda":
-        hardware = torch.cuda.is_bf16_supported(including_emulation=False)
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        hardware = device.type == "cpu" and has_bfloat16() and any(getattr(torch.cpu, test, bool)() for test in tests)
-    return "bfloat16" if hardware else "float32"
+        fast = _computes_bfloat16(device) and (_has("amx_tile") or not _by_intel(root))
+    return "bfloat16" if fast else "float32"
 
 
 def emulates_bfloat16(device: torch.device) -> bool:
     """Returns whether `device` is an x86 processor without bfloat16 instructions. torch cannot tell for other
     processors."""
-    return device.type == "cpu" and platform.machine() in X86 and automatic_precision(device) == "float32"
+    return device.type == "cpu" and platform.machine() in X86 and not _computes_bfloat16(device)
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    """Whether `device` is an x86 processor with bfloat16 instructions; on others, oneDNN emulates or lacks it."""
+    return device.type == "cpu" and has_bfloat16() and (_has("avx512_bf16") or _has("amx_tile"))
+
+
+def _has(instructions: str) -> bool:
+    return bool(getattr(torch.cpu, f"_is_{instructions}_supported", bool)())
 
 
 def _by_intel(root: Path) -> bool:
