@@ -126,7 +126,7 @@ style: $(STAMP)
 	$(BIN)/ruff format --check
 
 types: $(STAMP)
-	$(BIN)/mypy --num-workers 2
+	$(BIN)/mypy
 
 # Warnings, such as links that lead nowhere, end the build. The variable silences an advertisement.
 docs: $(STAMP)
