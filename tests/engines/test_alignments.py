@@ -101,6 +101,8 @@ def test_the_words_of_a_line_are_split_at_its_spaces(line: str) -> None:
         ("▁a ▁ ▁ ▁dog", "a dog", [0, 1, 1, 1]),
         ("▁a <0x20> a", "a a", [0, 1, 1]),
         ("▁a <0xC3> <0xA4> ▁dog", "aä dog", [0, 0, 0, 1]),
+        ("▁a <0xC3> ▁dog", "a\ufffd dog", [0, 0, 1]),  # the byte of an incomplete character
+        ("▁dog ▁ <0xC3>", "dog \ufffd", [0, 1, 1]),
         ("<s> ▁a <unk> ▁dog", "a dog", [0, 0, 1, 1]),
         ("▁ <unk>", "", [0, 0]),
         ("", "", []),

@@ -75,7 +75,7 @@ def words_of_line(line: str, ids: Sequence[int], vocab: Vocabulary, word: regex.
 def words_of_ids(tokens: Sequence[int], vocab: Vocabulary, word: regex.Pattern[str] = WORD) -> list[int]:
     """Returns the index of the word in which each subword begins, counted in the decoded text. A subword without text
     belongs to the next word, or to the last word if none follows."""
-    texts = list(_texts(tokens, vocab))
+    texts = _texts(tokens, vocab)
     text = "".join(texts)
     begins = [match.start() for match in word.finditer(text)]
     numbers, place = list[int](), 0
@@ -86,16 +86,20 @@ def words_of_ids(tokens: Sequence[int], vocab: Vocabulary, word: regex.Pattern[s
     return numbers
 
 
-def _texts(tokens: Iterable[int], vocab: Vocabulary) -> Iterator[str]:
-    """Yields the text of each subword. A character in bytes is the text of its last byte."""
-    decoder, is_begun = getincrementaldecoder("utf-8")("replace"), False
+def _texts(tokens: Iterable[int], vocab: Vocabulary) -> list[str]:
+    """Returns the text of each subword. A character in bytes is the text of its last byte."""
+    decoder, texts = getincrementaldecoder("utf-8")("replace"), list[str]()
     for token in tokens:
         text = "" if token <= EOS_ID or vocab.piece(token) in vocab.tags else vocab.text_of(token)
         if is_byte(text):
-            text, is_begun = decoder.decode(bytes([int(text[1:-1], 16)])), True
-        elif is_begun:
-            text, is_begun = decoder.decode(b"", final=True) + text, False
-        yield text
+            texts.append(decoder.decode(bytes([int(text[1:-1], 16)])))
+            continue
+        if texts:
+            texts[-1] += decoder.decode(b"", final=True)  # bytes that end within a character
+        texts.append(text)
+    if texts:
+        texts[-1] += decoder.decode(b"", final=True)
+    return texts
 
 
 def first_words(parts: Iterable[str], text: str) -> Iterator[int]:
