@@ -1,6 +1,8 @@
 """Searching a line again: the definition of loops, the result that is kept, and that nothing else changes."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from drawn import SEED, USUAL, seeded
@@ -14,6 +16,9 @@ from vtrans.translate.steps.search import LOOP_NGRAM, LOOP_TIMES, loops, times_i
 from vtrans.translate.translation import Translation
 
 LINES = [line for line in sentences(40, seed=5) if times_in_a_row(line.split(), LOOP_NGRAM) < LOOP_TIMES / 2]
+# Random models would write digits, and so codes that are not in the source.
+PIECES = map(vocabulary().piece, range(len(vocabulary())))
+SEARCH: dict[str, Any] = {"suppress": [piece for piece in PIECES if re.fullmatch(r"<0x3\d>|[^<]*\d.*", piece)]}
 
 
 @given(st.lists(st.integers(0, 1), max_size=24), st.integers(1, 5))
@@ -72,7 +77,9 @@ def by_definition(
     line that is searched again. Lines are raw, as the check of numbers would search those with digits once more."""
     forced = [len(vocabulary().encode(prefix)) for prefix in prefixes or [""] * len(lines)]
     once, again = (
-        list(translator(config, retry=False, no_repeat_ngram=rule).nbest(lines, n, prefixes=prefixes, raw=True))
+        list(
+            translator(config, retry=False, no_repeat_ngram=rule, **SEARCH).nbest(lines, n, prefixes=prefixes, raw=True)
+        )
         for rule in (0, RETRY_NGRAM)
     )
     kept, ranks = [], []
@@ -91,11 +98,11 @@ def by_definition(
 @pytest.mark.parametrize(("name", "n"), [("decoder-only, causal, learned positions", 1), ("pre-norm, tgt-softmax", 3)])
 def test_a_line_is_searched_again_by_definition(name: str, n: int) -> None:
     expected, ranks = by_definition(LINES, n, VARIANTS[name])
-    assert 5 < len(ranks) < len(LINES) - 5
+    assert 0 < len(ranks) < len(LINES)
     outcomes = {kept_second for _, _, kept_second in ranks}
     assert outcomes == {True, False} or SEED != USUAL  # the models of another draw may keep only the second
     order = seeded(1).sample(range(len(LINES)), len(LINES))
-    made = translator(VARIANTS[name], batch_tokens=50)
+    made = translator(VARIANTS[name], batch_tokens=50, **SEARCH)
     translations = dict(zip(order, made.nbest([LINES[i] for i in order], n, raw=True), strict=True))
     assert same([translations[i] for i in range(len(LINES))], expected)
     assert made.counts.retried == len(ranks)
@@ -108,7 +115,7 @@ def test_prefixes_hold_for_both_searches_and_are_no_loop() -> None:
     lines = [line for line in LINES if line]
     prefixes = [("ein " * 6, "", "the park")[i % 3] for i in range(len(lines))]
     expected, ranks = by_definition(lines, 2, prefixes=prefixes)
-    made = translator()
+    made = translator(**SEARCH)
     assert same(list(made.nbest(lines, 2, prefixes=prefixes, raw=True)), expected)
     assert made.counts.retried == len(ranks) > 0
     assert all(best[0].text.startswith(begun.strip()) for best, begun in zip(expected, prefixes, strict=True))
