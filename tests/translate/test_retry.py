@@ -12,10 +12,10 @@ from translators import SMALL, VARIANTS, same, sentences, translator, vocabulary
 
 from vtrans.config import RETRY_NGRAM, ModelConfig
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.steps.search import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
+from vtrans.translate.steps.search import LOOP_NGRAM, LOOP_TIMES, SOURCE_STRETCH, loops, times_in_a_row
 from vtrans.translate.translation import Translation
 
-LINES = [line for line in sentences(40, seed=5) if times_in_a_row(line.split(), LOOP_NGRAM) < LOOP_TIMES / 2]
+LINES = [line for line in sentences(40, seed=5) if times_in_a_row(line, SOURCE_STRETCH) < LOOP_TIMES / 2]
 # Random models would write digits, and so codes that are not in the source.
 PIECES = map(vocabulary().piece, range(len(vocabulary())))
 SEARCH: dict[str, Any] = {"suppress": [piece for piece in PIECES if re.fullmatch(r"<0x3\d>|[^<]*\d.*", piece)]}

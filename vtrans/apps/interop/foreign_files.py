@@ -7,6 +7,7 @@ the value.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +44,11 @@ def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
     """Returns the content of a file. Raises FileError if it cannot be read or has more than `limit` bytes."""
     try:
         with path.open("rb") as file:
-            data = file.read(limit + 1)
+            is_longer = os.fstat(file.fileno()).st_size > limit
+            data = b"" if is_longer else file.read(limit + 1)  # a device has no size
     except (OSError, ValueError) as error:
         raise FileError(f"{path} cannot be read: {reason(error)}.") from None
-    if len(data) > limit:
+    if is_longer or len(data) > limit:
         raise FileError(f"{path} must have at most {limit:,} bytes.")
     return data
 
