@@ -74,10 +74,10 @@ def test_the_rule_forbids_other_numbers(vocab: Vocabulary) -> None:
     joined: set[tuple[str, ...]] = {runs for ways in WAYS for runs in ways if len(runs) == 2}
 
     def may_begin(text: str, *, ended: bool) -> bool:
-        runs = [(run[0], JOINED.search(text[: run.start()])) for run in NUMBER.finditer(text)]
+        runs = [(run[0], run.end(), JOINED.search(text[: run.start()])) for run in NUMBER.finditer(text)]
         left = [run for ways in given for run in sorted({run for way in ways for run in way})]
-        for k, (run, mark) in enumerate(runs):
-            is_open = k == len(runs) - 1 and text.endswith(run) and not ended
+        for run, end, mark in runs:
+            is_open = end == len(text) and not ended
             fits = {other for other in left if other == run or (is_open and other.startswith(run))}
             if mark:
                 fits = {other for other in fits if (mark[1], other) in joined}
