@@ -72,8 +72,6 @@ class Key:
     """Whether the key has no effect on sampling."""
     ranks_only: bool = False
     """Whether the key only affects the ranking of finished hypotheses."""
-    omitted: bool = False
-    """Whether files omit the key at its default, because older files do not have it."""
     signed: bool = False
     """Whether signatures of scores show the key at its default, for compatibility. They omit other defaults."""
 
@@ -152,13 +150,6 @@ def _shown(value: Any) -> str:
 def keys_of(kind: type[Any]) -> dict[str, Key]:
     """Returns the keys of a dataclass by name. A field without a key is not a setting."""
     return {f.name: f.metadata["key"] for f in dataclasses.fields(kind) if "key" in f.metadata}
-
-
-def recorded_values(settings: Any) -> dict[str, Any]:
-    """Returns the values of a section of a recipe, as recorded in files."""
-    keys, defaults = keys_of(type(settings)), type(settings)
-    values = dataclasses.asdict(settings).items()
-    return {name: value for name, value in values if not keys[name].omitted or value != getattr(defaults, name)}
 
 
 def output_affecting(settings: Any) -> dict[str, Any]:

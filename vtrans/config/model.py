@@ -138,9 +138,7 @@ class ModelConfig:
     alignment_layer: int = number(
         0, (0, 1000), "Decoder layer, counted from 1, whose first head aligns words; 0 means none.", adaptable=True
     )
-    network: str = text(
-        "transformer", "Network: transformer, or a class of your own, such as mine.py:MyTransformer.", omitted=True
-    )
+    network: str = text("transformer", "Network: transformer, or a class of your own, such as mine.py:MyTransformer.")
 
     @property
     def is_own(self) -> bool:

@@ -76,9 +76,7 @@ class TrainConfig:
     weight_decay: float = number(0.0, (0.0, 10.0), "Decoupled weight decay (AdamW).")
     clip_norm: float = number(0.0, (0.0, 1e6), "Maximum norm of the gradient; 0 means no clipping.")
     label_smoothing: float = number(0.1, (0.0, 0.99), "Share of the target probability spread over the vocabulary.")
-    objective: str = text(
-        "cross-entropy", "Loss: cross-entropy, or a class of your own, such as mine.py:FocalLoss.", omitted=True
-    )
+    objective: str = text("cross-entropy", "Loss: cross-entropy, or a class of your own, such as mine.py:FocalLoss.")
     r_drop: float = number(
         0.0,
         (0.0, 1000.0),
@@ -141,7 +139,6 @@ class TrainConfig:
     changes: str = text(
         "usual",
         "Changes that `noise` makes: usual, or a class of your own, such as mine.py:Swapped.",
-        omitted=True,
         idle_if={"noise": lambda value: value == 0},
     )
     corpus_weights: tuple[float, ...] = numbers(

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
-from vtrans.config.keys import recorded_values
 from vtrans.storage.layout import Layout, layout_of
 from vtrans.storage.pair_counts import PairCounts
 from vtrans.storage.tensors import TensorFile, open_tensors
@@ -85,7 +84,7 @@ class Model(Generic[N]):
     def record(self) -> dict[str, Any]:
         """Everything except weights and vocabularies, as recorded in files."""
         record = {
-            "model": recorded_values(self.model.config),
+            "model": dataclasses.asdict(self.model.config),
             "search": dataclasses.asdict(self.search),
             "training": dict(self.training),
             "languages": languages_record(self.languages),

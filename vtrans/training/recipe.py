@@ -25,7 +25,7 @@ from vtrans.config import (
     resolve_tie,
     section_from,
 )
-from vtrans.config.keys import keys_of, nearest, recorded_values, toml_value
+from vtrans.config.keys import keys_of, nearest, toml_value
 from vtrans.data.epochs import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.storage.model_file import section_of
@@ -72,16 +72,11 @@ def recipe_toml(recipe: Recipe) -> str:
     for name in SECTIONS:
         section = getattr(recipe, name)
         lines.append(f"[{name}]")
-        for key, value in recorded_values(section).items():
+        for key, value in vars(section).items():
             described = keys_of(type(section))[key].described
             lines.append(f"{key} = {toml_value(value)}".ljust(36) + f"# {described}")
         lines.append("")
     return "\n".join(lines)
-
-
-def recorded_sections(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    """Returns the values of a recipe by section, as a training state records them."""
-    return {name: recorded_values(getattr(recipe, name)) for name in SECTIONS}
 
 
 def with_overrides(recipe: Recipe, overrides: Iterable[str], where: str) -> Recipe:
@@ -223,7 +218,7 @@ def recipe_to_write(run: RunFolder, before: Values, recipe: Recipe) -> bytes | N
         same = merged(Recipe(), table, str(run.recipe)) == recipe
     except (ValueError, RecursionError, InputError):
         table, same = {}, False
-    wanted = before or recorded_sections(recipe)
+    wanted = before or dataclasses.asdict(recipe)
     complete = all(isinstance(table.get(s), dict) and wanted[s].keys() <= table[s].keys() for s in wanted)
     if complete and same:
         return None

@@ -32,7 +32,6 @@ from vtrans.training.recipe import (
     check_data,
     recipe_to_write,
     recipe_toml,
-    recorded_sections,
     refuse_changes,
     requested_recipe,
     resolved,
@@ -106,7 +105,7 @@ def set_up(
     else:
         begin(learner.optimizer, learner.parameters.values())
     progress.environment, progress.kernels = environment(job, learner), kernels.current()
-    progress.recipe = recorded_sections(recipe)
+    progress.recipe = dataclasses.asdict(recipe)
     progress.signature_end = signature_end(recipe.train, recipe.search, data)
     _check_ranks_agree(job, progress)
     return SetUp(job, learner, progress, metrics, saved, recipe_text)
