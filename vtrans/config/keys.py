@@ -72,8 +72,6 @@ class Key:
     """Whether the key has no effect on sampling."""
     ranks_only: bool = False
     """Whether the key only affects the ranking of finished hypotheses."""
-    signed: bool = False
-    """Whether signatures of scores show the key at its default, for compatibility. They omit other defaults."""
 
     @property
     def described(self) -> str:

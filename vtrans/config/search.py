@@ -22,9 +22,7 @@ class SearchConfig:
 
     PANEL: ClassVar[str] = "Search"
 
-    beam: int = _usual_number(
-        4, (1, 1000), "Number of hypotheses kept per sentence; 1 is greedy search.", "hypotheses", signed=True
-    )
+    beam: int = _usual_number(4, (1, 1000), "Number of hypotheses kept per sentence; 1 is greedy search.", "hypotheses")
     beam_groups: int = _search_number(
         1,
         (1, 1000),
@@ -38,7 +36,7 @@ class SearchConfig:
         "Penalty per row of an earlier group of the beam that chose the same subword; 0.2 to 1 is usual.",
         idle_if={"beam_groups": lambda value: value == 1},
     )
-    alpha: float = _search_number(0.6, (-10.0, 10.0), "Exponent of the length penalty.", ranks_only=True, signed=True)
+    alpha: float = _search_number(0.6, (-10.0, 10.0), "Exponent of the length penalty.", ranks_only=True)
     length_penalty: str = _search_choice(
         "gnmt",
         {
@@ -48,7 +46,6 @@ class SearchConfig:
         "Divisor of the log-probability in the score of a hypothesis.",
         metavar="KIND",
         ranks_only=True,
-        signed=True,
         idle_if={"alpha": lambda value: value == 0},
     )
     stop: str = _search_choice(
@@ -61,7 +58,6 @@ class SearchConfig:
         },
         "When the search stops.",
         metavar="RULE",
-        signed=True,
     )
     max_length: int = _number(
         0,
@@ -69,7 +65,6 @@ class SearchConfig:
         "Maximum number of subwords, EOS included. 0 keeps only the built-in limit: 50 more than the longest of "
         "source, prefix and `min_length`, unless `max_ratio` is set.",
         "tokens",
-        signed=True,
     )
     max_ratio: float = _number(
         0.0,
@@ -77,20 +72,18 @@ class SearchConfig:
         "Maximum number of subwords per subword of the source, both with EOS, as in Marian; 0 means no such limit.",
         unset="none",
     )
-    min_length: int = _number(0, (0, 10**6), "Minimum number of subwords, without EOS.", "tokens", signed=True)
+    min_length: int = _number(0, (0, 10**6), "Minimum number of subwords, without EOS.", "tokens")
     no_repeat_ngram: int = _number(
         0,
         (0, 1000),
         "Never repeat a sequence of this many subwords in a translation; 0 switches the rule off.",
         "tokens",
-        signed=True,
     )
     repetition_penalty: float = _number(
         1.0,
         (1.0, 1000.0),
         "Factor on the log-probability of subwords that the translation already contains (Keskar et al. 2019). Scores "
         "include it.",
-        signed=True,
         idle_if={"no_repeat_ngram": lambda value: value == 1},
     )
     suppress: tuple[str, ...] = _texts("Subwords that no translation contains.", metavar="PIECE", unset="none")
@@ -105,7 +98,6 @@ class SearchConfig:
         (1, 10**6),
         "Maximum number of source subwords translated in one piece. Longer lines are cut into pieces, with a warning.",
         "tokens",
-        signed=True,
     )
     batch_tokens: int = _number(
         2048,

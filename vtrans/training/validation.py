@@ -45,8 +45,8 @@ def translated(train: TrainConfig, pairs: int) -> int:
 
 
 def signature_end(train: TrainConfig, search: SearchConfig, data: DataFolder) -> str:
-    """Returns the settings on which the translations depend, as the end of the signature of BLEU and chrF. Scores are
-    comparable only if these ends are equal."""
+    """Returns the settings on which the translations depend, except those that have their defaults, as the end of the
+    signature of BLEU and chrF. Scores are comparable only if these ends are equal."""
     validated = search.with_beam(train.valid_beam)
     greedy = search.stop == "count" and train.valid_beam == 1  # compares no hypotheses
     settings: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def signature_end(train: TrainConfig, search: SearchConfig, data: DataFolder) ->
         value = getattr(validated, name)
         if key.speed_only or (key.ranks_only and greedy):
             continue
-        if key.signed or (value != getattr(SearchConfig, name) and not idle_because(validated, name)):
+        if value != getattr(SearchConfig, name) and not idle_because(validated, name):
             settings[name] = value
     if (tokenizers := {*tokenizers_of(data).values()}) != {"13a"}:
         settings["tokenizers"] = "-".join(sorted(tokenizers))
