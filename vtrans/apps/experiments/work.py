@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -102,19 +101,6 @@ def averaged(models: Iterable[str]) -> list[str]:
     return [model if model.endswith(".safetensors") else f"{model}/averaged.safetensors" for model in models]
 
 
-def _digest(file: Path) -> str | None:
-    """Returns the SHA-256 of a file, or None if it is missing. An unchanged file is read once."""
-    if not file.exists():
-        return None
-    state = file.stat()
-    return _digest_of(file, state.st_ino, state.st_size, state.st_mtime_ns)
-
-
-@cache
-def _digest_of(file: Path, *_state: int) -> str | None:
-    return file_sha256(file)
-
-
 class Work:
     """A folder with a record of the stages run in it: the key, digests of outputs and seconds of each.
 
@@ -167,8 +153,8 @@ class Work:
         for path in paths:
             whole = self.folder / path
             files = sorted(file for file in whole.rglob("*") if file.is_file())
-            listed = json.dumps([(file.relative_to(whole).as_posix(), _digest(file)) for file in files])
-            found.append(hashlib.sha256(listed.encode()).hexdigest() if whole.is_dir() else _digest(whole))
+            listed = json.dumps([(file.relative_to(whole).as_posix(), file_sha256(file)) for file in files])
+            found.append(hashlib.sha256(listed.encode()).hexdigest() if whole.is_dir() else file_sha256(whole))
         return found
 
     def _key(self, stage: Stage) -> str:
