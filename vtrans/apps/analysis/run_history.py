@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.lines import lines_in
 from vtrans.training.progress import records_of
+from vtrans.training.recipe import recipe_of_run
 
 MOST_POINTS = 400  # of a curve
 
@@ -77,7 +77,8 @@ def histories(runs: Sequence[Path]) -> list[RunHistory]:
         valid = [record for record in records if record["kind"] == "valid"]
         if not train and not valid:
             raise FileError(f"{run.metrics} has no records yet; try again once training has written a line.")
-        read.append(RunHistory(name, run, train, valid, _recipe(run)))
+        recipe = recipe_of_run(run)
+        read.append(RunHistory(name, run, train, valid, asdict(recipe) if recipe else {}))
     return read
 
 
@@ -90,16 +91,6 @@ def _names(runs: Sequence[Path]) -> list[str]:
     while len({each[-length:] for each in parts}) < len(parts):
         length += 1
     return ["/".join(each[-length:]) for each in parts]
-
-
-def _recipe(run: RunFolder) -> Mapping[str, Mapping[str, Any]]:
-    try:
-        sections = tomllib.loads(run.recipe.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (ValueError, RecursionError):
-        raise FileError(f"{run.recipe} is not a recipe in TOML.") from None
-    return {name: section for name, section in sections.items() if isinstance(section, dict)}
 
 
 def _lines(path: Path) -> list[str] | None:
