@@ -20,7 +20,7 @@ MOST_POINTS = 400  # of a curve
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The records of a run, ordered by step. `name` distinguishes it from the other runs of a report. Training records
+    """The records of a run, ordered by step. `name` is its path as given. Training records
     also have their `speed` in target tokens per second."""
 
     name: str
@@ -61,8 +61,10 @@ def histories(runs: Sequence[Path]) -> list[RunHistory]:
     """Reads the records of runs. Raises FileError for a folder that holds no run or whose records are damaged, and
     InputError for a run that is given twice."""
     read: list[RunHistory] = []
-    for path, name in zip(runs, _names(runs), strict=True):
+    for number, path in enumerate(runs):
         run = RunFolder(path)
+        if path.resolve() in [other.resolve() for other in runs[:number]]:
+            raise InputError(f"`runs` must be different folders, got {path} twice.")
         if not path.is_dir():
             raise FileError(f"there is no run folder {path}; make one with `vtrans train`.")
         if not run.metrics.is_file():
@@ -78,19 +80,8 @@ def histories(runs: Sequence[Path]) -> list[RunHistory]:
         if not train and not valid:
             raise FileError(f"{run.metrics} has no records yet; try again once training has written a line.")
         recipe = recipe_of_run(run)
-        read.append(RunHistory(name, run, train, valid, asdict(recipe) if recipe else {}))
+        read.append(RunHistory(str(path), run, train, valid, asdict(recipe) if recipe else {}))
     return read
-
-
-def _names(runs: Sequence[Path]) -> list[str]:
-    """Returns the shortest path suffixes that distinguish the runs."""
-    parts = [path.resolve().parts for path in runs]
-    if twice := next((path for i, path in enumerate(runs) if parts[i] in parts[:i]), None):
-        raise InputError(f"`runs` must be different folders, got {twice} twice.")
-    length = 1
-    while len({each[-length:] for each in parts}) < len(parts):
-        length += 1
-    return ["/".join(each[-length:]) for each in parts]
 
 
 def _lines(path: Path) -> list[str] | None:
