@@ -95,12 +95,12 @@ def test_prepare_bpe_counts_every_line_of_any_bytes(pair: tuple[bytes, bytes], t
         assert len(DataFolder.open(out).train) == facts["kept"]
 
 
-def commands(run: Path, data: Path, src: Path, tgt: Path) -> dict[str, tuple[Any, ...]]:
+def commands(run: Path, src: Path, tgt: Path) -> dict[str, tuple[Any, ...]]:
     return {
         "translate": ("translate", "--model", run, "--input", src, "--max-length", "2", "--beam", "1", "--quiet"),
         "logprob": ("logprob", "--model", run, src, tgt, "--quiet"),
         "score": ("score", tgt, "--hyp", src),
-        "overlap": ("overlap", src, tgt, "--vocab", data / "vocab.model", "--json"),
+        "overlap": ("overlap", src, tgt, "--json"),
         "prepare-bpe": ("prepare-bpe", "--src", src, "--tgt", tgt, "--out", src.parent / "made"),
     }
 
@@ -130,7 +130,7 @@ def test_what_is_no_text_file_gets_one_sentence(
     KINDS[kind](src)
     if kind == "a name that is too long":
         src = tmp_path / ("x" * 300)
-    for name, words in commands(tiny_run.path, tiny_data.path, src, tgt).items():
+    for name, words in commands(tiny_run.path, src, tgt).items():
         done = run_cli(*words)
         assert (done.code, done.out) == (2, b""), (name, done.err)
         assert done.err.count("error: ") == 1

@@ -32,7 +32,7 @@ def test_a_text_file_may_have_any_name(odd: Path, tiny_run: RunFolder, run_cli: 
     run, src, tgt = tiny_run.path, os.fsdecode(b"a\xff.en"), os.fsdecode(b"a\xff.de")
     for words in (
         ("prepare-bpe", "--src", src, "--tgt", tgt, "--vocab-size", "320", "--json"),
-        ("overlap", src, tgt, "--vocab-size", "320", "--json"),
+        ("overlap", src, tgt, "--json"),
         ("translate", "--model", run, "--input", src, "--output", os.fsdecode(b"hyp\xff"), "--beam", "1"),
         ("logprob", src, tgt, "--model", run),
         ("score", tgt, "--hyp", os.fsdecode(b"hyp\xff"), "--json"),

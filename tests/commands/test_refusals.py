@@ -79,7 +79,6 @@ PREPARE = "prepare-bpe --src train.en --tgt train.de --out new"
 TRANSLATE = "translate --model run"
 CHUNKS = f"{TRANSLATE} --chunk-lines 2"
 CLEAN = "clean --src train.en --tgt train.de --out new"
-OVERLAP = "overlap train.en train.de"
 
 
 # Each faulty command with a pattern for what its error must name: the option, file or key, and the value.
@@ -139,9 +138,6 @@ FAULTS = [
     (f"{CHUNKS} --input train.en --output out --shard 0/2", "0/2"),
     (f"{TRANSLATE} --shard 1/2 --input train.en --output out", "--chunk-lines"),
     ("overlap train.en", "TGT"),
-    (f"{OVERLAP} --vocab train.en --vocab-size 90", "--vocab-size"),
-    (f"{OVERLAP} --vocab train.en", r"train\.en"),
-    (f"{OVERLAP} --vocab-size 9000", "9000"),
     ("trian", r"trian; .*train\?"),
     ("xyzzy", "xyzzy; .*`vtrans --help`"),
     ("--verbose", "--verbose"),

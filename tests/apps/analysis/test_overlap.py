@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from cli_runner import Run
 from conftest import TRAIN_PAIRS, make_data
 
@@ -24,12 +23,10 @@ def test_overlap_by_script_on_a_small_example() -> None:
     assert overlap_report({}, {})["scripts"] == []
 
 
-@pytest.mark.parametrize("learned", [False, True])
-def test_the_figures_equal_those_of_prepare_bpe(tmp_path: Path, run_cli: Run, learned: bool) -> None:
-    data = make_data(tmp_path)
+def test_the_figures_equal_those_of_prepare_bpe(tmp_path: Path, run_cli: Run) -> None:
+    data = make_data(tmp_path, vocab_size=None)
     assert data.report["train"]["kept"] == len(TRAIN_PAIRS), "nothing was dropped"
-    vocabulary = ("--vocab-size", "320") if learned else ("--vocab", data.path / "vocab.model")
-    done = run_cli("overlap", tmp_path / "train.en", tmp_path / "train.de", *vocabulary, "--json", "--quiet")
+    done = run_cli("overlap", tmp_path / "train.en", tmp_path / "train.de", "--json", "--quiet")
     assert (done.code, done.err) == (0, "")
     report = json.loads(done.out)
     assert [report[key] for key in ("rows", "scripts")] == [data.report["overlap"][key] for key in ("rows", "scripts")]
@@ -40,7 +37,7 @@ def test_the_figures_equal_those_of_prepare_bpe(tmp_path: Path, run_cli: Run, le
 
 def test_the_command_prints_tables(tiny_data: DataFolder, run_cli: Run) -> None:
     src, tgt = (tiny_data.path.parent / f"train.{language}" for language in ("en", "de"))
-    done = run_cli("overlap", src, tgt, "--vocab-size", "320")
+    done = run_cli("overlap", src, tgt)
     assert done.code == 0
     assert "336" in done.err, "the number of lines to learn from"
     out = done.out.decode()

@@ -17,32 +17,22 @@ from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.files import printable
 from vtrans.text.lines import OnBadUtf8, lines_in
-from vtrans.text.vocabulary import Vocabulary
 
 LINES = 10_000  # encoded at a time
 
 
-def overlap_of_files(
-    src: Path,
-    tgt: Path,
-    vocabulary: Vocabulary | None,
-    console: Console,
-    on_bad_utf8: OnBadUtf8 = "error",
-    vocab_size: int | None = None,
-) -> dict[str, Any]:
+def overlap_of_files(src: Path, tgt: Path, console: Console, on_bad_utf8: OnBadUtf8) -> dict[str, Any]:
     """Returns the overlap of two text files, plain or compressed. Raises InputError for a file without text.
 
-    Without `vocabulary`, a joint one is learned from both files with the defaults of prepare-bpe. It has `vocab_size`
-    pieces; None means the default number, or fewer if the text does not allow as many.
+    The joint vocabulary is learned from both files with the defaults of prepare-bpe.
     """
-    if vocabulary is None:
-        Corpus((src,), (tgt,), on_bad_utf8)  # raises an error unless they can be read several times
-        options, lines = PrepareOptions((src,), (tgt,), vocab_size=vocab_size).checked(), list[str]()
-        for path in (src, tgt):
-            total = sum(1 for _ in lines_in(path, on_bad_utf8))
-            lines += sampled(lines_in(path, on_bad_utf8), total, options.sample, options.seed)
-        console.info(f"learning a joint vocabulary from {len(lines):,} lines ...")
-        vocabulary = learn(lines, vocab_size, options, f"{src} and {tgt}")
+    Corpus((src,), (tgt,), on_bad_utf8)  # raises an error unless they can be read several times
+    options, lines = PrepareOptions((src,), (tgt,)), list[str]()
+    for path in (src, tgt):
+        total = sum(1 for _ in lines_in(path, on_bad_utf8))
+        lines += sampled(lines_in(path, on_bad_utf8), total, options.sample, options.seed)
+    console.info(f"learning a joint vocabulary from {len(lines):,} lines ...")
+    vocabulary = learn(lines, None, options, f"{src} and {tgt}")
     sides, counts = {}, []
     for side, path in (("src", src), ("tgt", tgt)):
         counted, number, characters = np.zeros(len(vocabulary), np.int64), 0, 0
