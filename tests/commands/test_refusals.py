@@ -99,7 +99,6 @@ FAULTS = [
     ("train --out new more", "more"),
     ("average run/step-00000020.safetensors model.safetensors", "--out"),
     ("average model.safetensors --last 2 --out new", "--last"),
-    ("average --last 2 --best 2", "--last .*--best"),
     ("average model.safetensors model.safetensors --out nowhere/new", "nowhere/new"),
     ("translate --model nowhere", "nowhere"),
     ("translate --model foreign.safetensors", r"foreign\.safetensors"),

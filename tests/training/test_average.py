@@ -24,7 +24,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import save_state, state_of
 from vtrans.storage.tensors import Framework, open_tensors, write_tensors
 from vtrans.system.errors import FileError, InputError
-from vtrans.training.average import average, best_checkpoints, newest_checkpoints, usual_checkpoints
+from vtrans.training.average import average, newest_checkpoints, usual_checkpoints
 from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.training.recipe import recipe_toml
 
@@ -149,36 +149,31 @@ def test_an_average_never_replaces_a_checkpoint(run_copy: RunFolder, tmp_path: P
     assert {file: file.read_bytes() for file in run_copy.path.glob("*.safetensors")} == before
 
 
-@pytest.mark.parametrize("which", ["last", "best"])
-def test_few_checkpoints_get_a_warning(run_copy: RunFolder, run_cli: Run, which: str) -> None:
-    advice = f"a larger train.keep_{which} keeps more"
-    assert advice in run_cli("average", run_copy.path, f"--{which}", "9").err
-    run_copy.recipe.write_text(f"[train]\nkeep_{which} = 9\n")  # training has not made as many yet
-    said = run_cli("average", run_copy.path, f"--{which}", "9").err
+def test_few_checkpoints_get_a_warning(run_copy: RunFolder, run_cli: Run) -> None:
+    advice = "a larger train.keep_last keeps more"
+    assert advice in run_cli("average", run_copy.path, "--last", "9").err
+    run_copy.recipe.write_text("[train]\nkeep_last = 9\n")  # training has not made as many yet
+    said = run_cli("average", run_copy.path, "--last", "9").err
     assert advice not in said
     assert "of these 9 checkpoints" in said
 
 
-def run_with(tmp_path: Path, data: DataFolder, best: list[tuple[float, int]], *steps: int) -> RunFolder:
+def run_with(tmp_path: Path, data: DataFolder, *steps: int) -> RunFolder:
     run = RunFolder(tmp_path / "run")
     run.states.mkdir(parents=True)
     for step in steps:
         saved(data, run.step_file(step), seed=step)
     model = load_model(run.step_file(steps[-1])).model
     optimizer = make_optimizer(model.parameters(), TrainConfig())
-    save_state(
-        run.state_file(steps[-1]), state_of(optimizer, dict(model.named_parameters())), {"best": best, "seconds": 600.0}
-    )
+    save_state(run.state_file(steps[-1]), state_of(optimizer, dict(model.named_parameters())), {"seconds": 600.0})
     return run
 
 
-def test_last_and_best_choose_checkpoints(tmp_path: Path, tiny_data: DataFolder) -> None:
-    run = run_with(tmp_path, tiny_data, [(9.0, 20), (7.0, 50), (5.0, 10), (4.0, 30)], 0, 20, 30, 40, 50)
+def test_the_newest_checkpoints_are_chosen(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = run_with(tmp_path, tiny_data, 0, 20, 30, 40, 50)
     last = [run.step_file(s) for s in (20, 30, 40, 50)]
     assert newest_checkpoints(run, 2) == last[-2:]
     assert newest_checkpoints(run, 9) == last  # without the untrained model of step 0
-    assert best_checkpoints(run, 1) == [run.step_file(20)]
-    assert best_checkpoints(run, 3) == [run.step_file(s) for s in (20, 50, 30)]  # the checkpoint of step 10 was deleted
 
 
 @pytest.mark.parametrize(
@@ -199,7 +194,7 @@ def test_last_and_best_choose_checkpoints(tmp_path: Path, tiny_data: DataFolder)
 def test_the_end_of_a_falling_rate_is_averaged(
     tmp_path: Path, tiny_data: DataFolder, run_cli: Run, settings: dict[str, Any], expected: list[int]
 ) -> None:
-    run = run_with(tmp_path, tiny_data, [], 0, 60, 80, 94, 95, 100)
+    run = run_with(tmp_path, tiny_data, 0, 60, 80, 94, 95, 100)
     config = TrainConfig(**{"max_steps": 100, "warmup": 10} | settings)
     assert usual_checkpoints(run, config) == [run.step_file(step) for step in expected]
     run.recipe.write_text(recipe_toml(Recipe(train=config)))
@@ -221,10 +216,7 @@ def test_a_run_without_recipe_uses_the_recipe_of_its_state(run_copy: RunFolder, 
 def test_a_run_without_checkpoints_says_so(tmp_path: Path, tiny_data: DataFolder) -> None:
     with pytest.raises(FileError, match="there is no run folder"):
         newest_checkpoints(RunFolder(tmp_path / "none"), 5)
-    run = run_with(tmp_path, tiny_data, [], 0, 10)
-    with pytest.raises(FileError, match="last"):
-        best_checkpoints(run, 5)
-    untrained = run_with(tmp_path / "b", tiny_data, [], 0)
+    untrained = run_with(tmp_path, tiny_data, 0)
     with pytest.raises(FileError, match="no trained checkpoint"):
         newest_checkpoints(untrained, 5)
 

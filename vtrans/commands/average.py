@@ -15,7 +15,6 @@ LAST = (
     "Average the N newest checkpoints of the run.  [default: its train.keep_last, but only those of the last "
     "twentieth of the training if its learning rate fell until the end]"
 )
-BEST = "Average the N best checkpoints instead."
 FLOAT16 = "Store the weights as float16, which halves the file. They are converted to float32 when the model is loaded."
 OUT = "File to write.  [default: RUN/averaged.safetensors]"
 
@@ -24,7 +23,6 @@ OUT = "File to write.  [default: RUN/averaged.safetensors]"
 def average(
     what: Annotated[list[Path], Models("A run folder, or model files.", several=True)],
     last: Annotated[int | None, option(LAST, "N", "Checkpoints", min=1)] = None,
-    best: Annotated[int | None, option(BEST, "N", "Checkpoints", min=1)] = None,
     out: Annotated[Path | None, option(OUT, "FILE", "Output")] = None,
     float16: Annotated[bool, option(FLOAT16, panel="Output", flag="--float16")] = False,
     quiet: Quiet = False,
@@ -35,20 +33,16 @@ def average(
     """
     from vtrans.storage.run_folder import RunFolder
     from vtrans.training.average import average as run_average
-    from vtrans.training.average import best_checkpoints, newest_checkpoints, usual_checkpoints
+    from vtrans.training.average import newest_checkpoints, usual_checkpoints
     from vtrans.training.recipe import recipe_of_run
 
     console = Console(quiet=quiet)
-    if last is not None and best is not None:
-        raise InputError("--last and --best cannot be combined; give one of them.")
     paths = what or [Path(DEFAULT_RUN)]
     if len(paths) == 1 and not paths[0].is_file():
         run = RunFolder(paths[0])
         recipe = recipe_of_run(run)
         config = recipe.train if recipe else None
-        if best:
-            files = best_checkpoints(run, best)
-        elif last:
+        if last:
             # The others are kept because they are among the best, and may be much older.
             files = newest_checkpoints(run, min(last, config.keep_last) if config else last)
         elif config or not run.holds_run():
@@ -59,13 +53,12 @@ def average(
                 "represent the run; give --last N, or model files."
             )
         target, run_step = out or run.averaged, max(run.steps())
-        if len(files) < (count := best or last or 0):
-            key = "keep_best" if best else "keep_last"
-            advice = f"; a larger train.{key} keeps more" if config and count > getattr(config, key) else ""
-            console.warn(f"{run.path} has {len(files)} of these {count} checkpoints{advice}")
+        if last and len(files) < last:
+            advice = "; a larger train.keep_last keeps more" if config and last > config.keep_last else ""
+            console.warn(f"{run.path} has {len(files)} of these {last} checkpoints{advice}")
     else:
-        if last is not None or best is not None:
-            raise InputError("--last and --best need a run folder; leave them out to average named files.")
+        if last is not None:
+            raise InputError("--last needs a run folder; leave it out to average named files.")
         if out is None:
             raise InputError("--out FILE is required to average named files.")
         for path in paths:

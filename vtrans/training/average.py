@@ -124,17 +124,6 @@ def newest_checkpoints(run: RunFolder, count: int) -> list[Path]:
     return [run.step_file(step) for step in _trained_steps(run)[-count:]]
 
 
-def best_checkpoints(run: RunFolder, count: int) -> list[Path]:
-    """Returns the `count` best checkpoints of a run, best first, or all ranked ones if there are fewer. Raises
-    FileError if there are none."""
-    steps, states = _trained_steps(run), run.state_steps()
-    ranked = [step for _, step in read_progress(run.state_file(states[-1]))["best"]] if states else []
-    chosen = [step for step in ranked if step in steps][:count]
-    if not chosen:
-        raise FileError(f"{run.path} has not been validated yet, so it has no best checkpoint; use `last`.")
-    return [run.step_file(step) for step in chosen]
-
-
 def _trained_steps(run: RunFolder) -> list[int]:
     """Returns the steps of a run's checkpoints, without the untrained one of step 0. Raises FileError if there are
     none."""
