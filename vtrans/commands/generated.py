@@ -18,47 +18,17 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from vtrans.commands.applications import interop
 from vtrans.config import DEFAULT_RUN
 from vtrans.config.keys import Key, check_value, keys_of
 from vtrans.system.errors import InputError
 
-
-def _models() -> Iterable[str]:
-    from vtrans.storage.run_folder import shipped_models
-
-    return shipped_models()
-
-
-def _recipes() -> Iterable[str]:
-    from vtrans.training.recipe import recipe_names
-
-    return recipe_names()
-
-
-def _completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Returns a function that completes a word in a shell. If no name begins with the word, the shell completes
-    files."""
-    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
-
-
-COMPLETIONS = {
-    "MODEL": _completing(_models),
-    "PATH": _completing(_models),
-    "NAME|FILE": _completing(_recipes),
-    "FORMAT": _completing(lambda: interop("capabilities").PROGRAMS),
-}
-"""Functions that complete the values of options and arguments, by their metavar."""
 METAVARS: dict[type, str] = {int: "N", float: "X", tuple: "X", Path: "FILE"}
 
 
 def option(help: str, metavar: str | None = None, panel: str | None = None, *, flag: str = "", **facts: Any) -> Any:
     """Returns an option that is declared in the signature of a command. `flag` is needed if the name of the parameter
     does not give it, and for options without value. `facts` are `min`, `max` and `hidden`, a Key's `advanced`."""
-    complete = COMPLETIONS.get(metavar or "")
-    return typer.Option(
-        *flag.split(), help=help, metavar=metavar, rich_help_panel=panel, autocompletion=complete, **facts
-    )
+    return typer.Option(*flag.split(), help=help, metavar=metavar, rich_help_panel=panel, **facts)
 
 
 def option_of(kind: type[Any], name: str) -> Any:
@@ -69,7 +39,7 @@ def option_of(kind: type[Any], name: str) -> Any:
 
 def argument(help: str, metavar: str) -> Any:
     """Returns an argument that is declared in the signature of a command."""
-    return typer.Argument(help=help, metavar=metavar, autocompletion=COMPLETIONS.get(metavar))
+    return typer.Argument(help=help, metavar=metavar)
 
 
 @dataclass(frozen=True)
@@ -183,8 +153,12 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
         rich_help_panel=panel,
         show_default=False,
         hidden=key.advanced,
-        autocompletion=_completing(key.choices.keys) if key.choices else COMPLETIONS.get(key.metavar),
+        autocompletion=_completing(key.choices) if key.choices else None,
     )
+
+
+def _completing(names: Iterable[str]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def _taken(kind: type[Any], values: dict[str, Any], names: tuple[str, ...] = ()) -> dict[str, Any]:
