@@ -57,7 +57,6 @@ def report(runs: Sequence[RunHistory], sentences: int = SENTENCES, console: Cons
         _significance(runs),
         _translations(runs, sentences),
         _recipes(runs),
-        _records(runs),
     )
     body = list[str]()
     for part in (console or Console(quiet=True)).counted(parts, "writing the report", len(parts), "parts"):
@@ -249,15 +248,3 @@ def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:
         different = [row for row in rows if len(set(row[1:])) > 1]
         yield table("Differing values", header, different) if different else "<p>The recipes are equal.</p>"
     yield f"<details><summary>All {len(rows)} values</summary>{table('Recipe', header, rows)}</details>"
-
-
-def _records(runs: Sequence[RunHistory]) -> Iterator[str]:
-    """Yields the validation metrics as tables, for readers who cannot see the curves."""
-    yield "<h2>Validations</h2>"
-    for run in runs:
-        rows = [
-            (f"{record['step']:,}", *(_figure(record, key) for key in ("ppl", "bleu", "chrf"))) for record in run.valid
-        ]
-        header = ("update", "perplexity", "BLEU", "chrF")
-        listed = table(f"Validations of {run.name}", header, rows) if rows else "<p>There are none yet.</p>"
-        yield f"<details><summary>{escape(run.name)}: {len(rows)} validations</summary>{listed}</details>"
