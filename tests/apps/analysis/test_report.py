@@ -14,8 +14,10 @@ from vtrans.apps.analysis.run_history import MOST_POINTS, RunHistory, histories
 from vtrans.model.checkpoint import load_model
 from vtrans.model.network import count_parameters
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
 from vtrans.system.errors import FileError
 
+QUIET = Console(quiet=True)
 VOID = {"meta", "input", "br", "link", "img"}
 
 
@@ -50,7 +52,7 @@ class Page(HTMLParser):
 
 def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder) -> None:
     (history,) = histories([tiny_run.path])
-    page = Page(report([history], 2))
+    page = Page(report([history], QUIET))
     assert page.loaded == []
     assert "default-src 'none'" in PAGE.read_text("utf-8")
     assert page.tags.count("svg") == 6
@@ -76,7 +78,7 @@ def test_words_that_are_new_since_the_row_above_are_marked(before: str, after: s
 
 def test_text_has_its_own_direction(tiny_run: RunFolder) -> None:
     (history,) = histories([tiny_run.path])
-    page = report([history], 1)
+    page = report([history], QUIET)
     assert history.sources is not None
     assert history.references is not None
     for text in (history.sources[0], history.references[0]):
@@ -90,7 +92,7 @@ def test_text_of_the_user_is_escaped(run_copy: RunFolder) -> None:
         path.write_text(f"{evil}\n" * len(path.read_text().splitlines()))
     renamed = run_copy.path.rename(run_copy.path.with_name("<b>&run"))
     (history,) = histories([renamed])
-    page = Page(report([history], 1))
+    page = Page(report([history], QUIET))
     assert page.tags.count("script") == 1
     assert "b" not in page.tags
     assert evil in page.text
@@ -101,7 +103,7 @@ def test_several_runs_are_compared(tiny_run: RunFolder, run_copy: RunFolder) -> 
     run_copy.recipe.write_text(recipe.replace("max_steps = 30", "max_steps = 31"))
     first, second = histories([tiny_run.path, run_copy.path])
     assert first.name != second.name
-    page = Page(report([first, second], 0))
+    page = Page(report([first, second], QUIET))
     text = " ".join(page.text.split())
     assert "Differences between the runs" in text
     assert "+0.00" in text  # the runs are equal

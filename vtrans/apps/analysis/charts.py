@@ -33,8 +33,8 @@ class Series:
         return f"c{self.number % COLOURS}" + (" dashed" if self.number >= COLOURS else "")
 
 
-def line_chart(title: str, series: Sequence[Series], *, x_name: str) -> str:
-    """Returns a chart as an SVG element, or "" if no series has a point."""
+def line_chart(title: str, series: Sequence[Series]) -> str:
+    """Returns a chart over the updates as an SVG element, or "" if no series has a point."""
     series = [line for line in series if line.points]
     if not series:
         return ""
@@ -57,7 +57,7 @@ def line_chart(title: str, series: Sequence[Series], *, x_name: str) -> str:
     ]
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{escape(title)}" '
-        f'data-x="{escape(x_name)}" data-series="{escape(json.dumps(data, ensure_ascii=False))}">'
+        f'data-series="{escape(json.dumps(data, ensure_ascii=False))}">'
     ]
     for y in y_ticks:
         height = place(0, y)[1]
@@ -66,10 +66,10 @@ def line_chart(title: str, series: Sequence[Series], *, x_name: str) -> str:
     for x in x_ticks:
         across = place(x, y_ticks[0])[0]
         parts.append(f'<text x="{across:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{number(x)}</text>')
-    parts.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" text-anchor="end">{escape(x_name)}</text>')
+    parts.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" text-anchor="end">updates</text>')
     for line in series:
         if line.best is not None and line.best <= right:
-            name = f"best model of {line.name}: {number(line.best)} {x_name}"
+            name = f"best model of {line.name}: {number(line.best)} updates"
             line_at = f"M{place(line.best, y_ticks[0])[0]:.1f} {TOP}V{HEIGHT - BOTTOM}"
             parts.append(f'<path class="best {line.style}" d="{line_at}"><title>{escape(name)}</title></path>')
         pixels = [place(x, y) for x, y in line.points]

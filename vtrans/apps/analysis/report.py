@@ -12,18 +12,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from vtrans.apps.analysis.charts import Series, line_chart
-from vtrans.apps.analysis.run_history import RunHistory, histories
+from vtrans.apps.analysis.run_history import RunHistory
 from vtrans.config.keys import toml_value
 from vtrans.score.metrics import compare
 from vtrans.storage.model_file import read_blueprint
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console, duration
 from vtrans.system.errors import InputError
-from vtrans.system.files import write_atomically
 from vtrans.text.words import has_spaces, words_in
 
 SENTENCES = 3  # validation sentences whose translations are shown
@@ -41,25 +39,19 @@ CURVES = (
 )
 
 
-def write_report(runs: Sequence[Path], out: Path, sentences: int = SENTENCES, console: Console | None = None) -> None:
-    """Writes the page about these run folders; the console shows the progress. Raises FileError for a folder that holds
-    no run."""
-    write_atomically(out, report(histories(runs), sentences, console).encode())
-
-
-def report(runs: Sequence[RunHistory], sentences: int = SENTENCES, console: Console | None = None) -> str:
-    """Returns the page as HTML, with the translations of the first `sentences` of the validation text."""
+def report(runs: Sequence[RunHistory], console: Console) -> str:
+    """Returns the page as HTML; the console shows the progress."""
     title = ", ".join(run.name for run in runs)
     parts = (
         _legend(runs),
         _results(runs),
         _curves(runs),
         _significance(runs),
-        _translations(runs, sentences),
+        _translations(runs),
         _recipes(runs),
     )
     body = list[str]()
-    for part in (console or Console(quiet=True)).counted(parts, "writing the report", len(parts), "parts"):
+    for part in console.counted(parts, "writing the report", len(parts), "parts"):
         body += part  # consuming a generator makes its part
     page = PAGE.read_text("utf-8").replace("{{TITLE}}", f"Training report: {escape(title)}")
     return page.replace("{{BODY}}", "\n".join(body))
@@ -151,7 +143,7 @@ def _curves(runs: Sequence[RunHistory]) -> Iterator[str]:
     for title, kind, key in CURVES:
         bests = [run.best["step"] if run.best else None for run in runs]
         series = [Series(run.name, i, run.curve(kind, key), bests[i]) for i, run in enumerate(runs)]
-        if chart := line_chart(title, series, x_name="updates"):
+        if chart := line_chart(title, series):
             figures.append(f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>")
     yield f'<div class="charts">{"".join(figures)}</div>'
 
@@ -180,13 +172,13 @@ def _significance(runs: Sequence[RunHistory]) -> Iterator[str]:
         )
 
 
-def _translations(runs: Sequence[RunHistory], count: int) -> Iterator[str]:
+def _translations(runs: Sequence[RunHistory]) -> Iterator[str]:
     shown = [run for run in runs if run.sources and run.references]
-    if not shown or not count:
+    if not shown:
         return
     yield "<h2>Translations through the training</h2>"
     yield '<p class="note">Words that are new since the row above are marked; removed words are struck through.</p>'
-    for i in range(min(count, *(len(run.sources or ()) for run in shown))):
+    for i in range(min(SENTENCES, *(len(run.sources or ()) for run in shown))):
         first = shown[0]
         assert first.sources is not None
         yield f'<h3 dir="auto">{escape(first.sources[i])}</h3>'

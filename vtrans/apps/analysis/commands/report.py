@@ -10,14 +10,12 @@ from vtrans.commands.shared_options import Quiet, check_output
 from vtrans.config import DEFAULT_RUN
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
-
-SENTENCES = "Number of validation sentences to follow through the training."
+from vtrans.system.files import write_atomically
 
 
 def report(
     runs: Annotated[list[Path] | None, argument(f"Run folders.  [default: {DEFAULT_RUN}]", "RUN")] = None,
     out: Annotated[Path, option("HTML file to write.", "FILE", "Output")] = Path("report.html"),
-    sentences: Annotated[int, option(SENTENCES, "N", "Content", min=0, max=100)] = 3,
     quiet: Quiet = False,
 ) -> None:
     """Write an HTML page with the curves, translations and recipes of runs.
@@ -28,8 +26,9 @@ def report(
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out must be an HTML file, such as report.html, got {out}.")
     check_output(out, [])
-    from vtrans.apps.analysis.report import write_report
+    from vtrans.apps.analysis.report import report as page_of
+    from vtrans.apps.analysis.run_history import histories
 
     console = Console(quiet=quiet)
-    write_report(runs or [Path(DEFAULT_RUN)], out, sentences, console)
+    write_atomically(out, page_of(histories(runs or [Path(DEFAULT_RUN)]), console).encode())
     console.info(f"{out}: open it in a browser")
