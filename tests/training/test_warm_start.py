@@ -147,7 +147,7 @@ def test_a_run_resumes_exactly_without_the_model_file(
     begin(other_data, tmp_path / "run", file, *settings, "train.max_steps=4")
     plain = tiny_train(other_data, tmp_path / "plain", *settings, "train.max_steps=8")
     state = RunFolder(tmp_path / "run").state_file(4)
-    assert read_progress(state)["init_from"].keys() == {"given", "file", "sha256"}
+    assert read_progress(state)["init_from"] == str(file)
     file.unlink()
     said = begin(other_data, tmp_path / "run", file, *settings, "train.max_steps=6")
     assert str(file) in said
@@ -163,10 +163,8 @@ def test_resuming_with_another_init_from_is_refused(run_copy: RunFolder, tiny_da
     first, second = run_copy.step_file(20), run_copy.step_file(30)
     run = tmp_path / "new"
     begin(tiny_data, run, first, "train.max_steps=1")
-    copy = tmp_path / "copy.safetensors"
-    shutil.copyfile(first, copy)
-    begin(tiny_data, run, copy, "train.max_steps=2")
-    with pytest.raises(InputError, match=rf"{first}.*{second}"):
+    begin(tiny_data, run, first, "train.max_steps=2")
+    with pytest.raises(InputError, match=str(second)):
         begin(tiny_data, run, second, "train.max_steps=3")
     assert "every layer" in begin(tiny_data, run, second, "train.max_steps=3", fresh=True)
     with pytest.raises(InputError, match=r"`out`.*best\.safetensors"):

@@ -44,7 +44,7 @@ class Progress:
     environment: dict[str, Any] = field(default_factory=dict)
     kernels: Kernels = field(default_factory=Kernels)
     signature_end: str = ""  # identifies the scores that rank `best` (validation.py)
-    init_from: dict[str, str] = field(default_factory=dict)  # the model whose weights the run started from, if any
+    init_from: str = ""  # the model whose weights the run started from, if any, as the user named it
 
     def rank(self, record: Mapping[str, Any], config: TrainConfig) -> None:
         """Ranks this step by its validation record, and sets `stopped_early` if patience has run out."""

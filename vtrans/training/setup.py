@@ -38,7 +38,7 @@ from vtrans.training.recipe import (
 )
 from vtrans.training.resume import environment, newest_progress, restore
 from vtrans.training.validation import metric_of, signature_end
-from vtrans.training.warm_start import refuse_another, warm_start
+from vtrans.training.warm_start import warm_start
 
 
 @dataclass
@@ -114,7 +114,11 @@ def set_up(
 def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool) -> None:
     """Copies the weights of another model into the model of a new run. A resumed run keeps its own weights."""
     if resumed:
-        refuse_another(job.run, progress.init_from, path)
+        if str(path) != progress.init_from:
+            raise InputError(
+                f"the run in {job.run.path} did not start from {path}; leave out `init_from` to resume it, choose "
+                "another run folder, or start over with `fresh`."
+            )
         job.console.info("the run resumes with its own weights", f"only a new run starts from {path}")
         return
     file, reason = choose_model(path)
@@ -122,7 +126,7 @@ def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progres
     if overwritten(file, (run.last, run.best, run.averaged, *map(run.step_file, run.steps()))):
         raise InputError(f"`out` must not be {run.path}, where training would replace {file}.")
     taken = warm_start(model, job.data.src_vocab, job.data.tgt_vocab, file)
-    progress.init_from = {"given": str(path), "file": str(file), "sha256": taken.digest}
+    progress.init_from = str(path)
     job.console.info(f"{taken}{f' ({reason})' if reason else ''}")
 
 

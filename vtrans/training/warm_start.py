@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,7 @@ from vtrans.config.keys import keys_of, toml_value
 from vtrans.model.checkpoint import load_model
 from vtrans.model.network import Transformer
 from vtrans.storage.model_file import read_blueprint
-from vtrans.storage.run_folder import RunFolder
-from vtrans.system.errors import FileError, InputError
-from vtrans.system.files import file_sha256
+from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import Vocabulary
 
 # The modules whose tensors have a row per subword. If the new model ties some that the old one does not, a row comes
@@ -25,11 +23,10 @@ _BY_SUBWORD = ("projection", "tgt_embedding", "src_embedding")
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The record of a warm start: the model file, its SHA-256, and for each tensor with a row per subword the number of
-    rows copied and of all rows."""
+    """The record of a warm start: the model file, and for each tensor with a row per subword the number of rows copied
+    and of all rows."""
 
     path: Path
-    digest: str
     rows: dict[str, tuple[int, int]]
 
     def __str__(self) -> str:
@@ -39,7 +36,7 @@ class WarmStart:
 
 def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path) -> WarmStart:
     """Copies the weights of a model file into `model`. Raises InputError if the architectures differ; FileError if the
-    file is damaged or removed.
+    file is damaged.
 
     Embeddings and the projection's bias are matched by subword: a row is copied if both vocabularies have its subword;
     otherwise it keeps its initial value. A weight that is tied in `model` but not in the file takes each row from the
@@ -75,24 +72,7 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
         reach = min(len(there), len(parameter)) if module.endswith("_positions") else len(parameter)
         assert there[:reach].shape == parameter[:reach].shape, "equal architectures have equal shapes"
         parameter.data[:reach].copy_(there.data[:reach])
-    digest = file_sha256(path)
-    if digest is None:
-        raise FileError(f"{path} can no longer be read.")
-    return WarmStart(path, digest, rows)
-
-
-def refuse_another(run: RunFolder, began: Mapping[str, str], path: Path) -> None:
-    """Raises InputError if the run did not start from the weights at `path`. `began` is the record of its start."""
-    if not began:
-        raise InputError(
-            f"the run in {run.path} did not start from another model; leave out `init_from` to resume it, choose "
-            "another run folder, or start over with `fresh`."
-        )
-    if str(path) != began["given"] and file_sha256(path) != began["sha256"]:
-        raise InputError(
-            f"the run in {run.path} started from the weights of {began['file']}, not of {path}; leave out `init_from` "
-            "to resume it, choose another run folder, or start over with `fresh`."
-        )
+    return WarmStart(path, rows)
 
 
 def _owners(model: Transformer) -> Iterator[tuple[list[str], Tensor]]:
