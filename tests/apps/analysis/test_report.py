@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_runner import Done, Run
 
-from vtrans.apps.analysis.report import PAGE, marked, report
+from vtrans.apps.analysis.report import PAGE, report
 from vtrans.apps.analysis.run_history import MOST_POINTS, RunHistory, histories
 from vtrans.model.checkpoint import load_model
 from vtrans.model.network import count_parameters
@@ -62,18 +62,6 @@ def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder) -> None:
     assert history.best is not None
     assert f"{history.best['bleu']:.2f}" in page.text
     assert f"{count_parameters(load_model(tiny_run.best).model):,}" in page.text
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "shown"),
-    [
-        ("ein Hund läuft", "ein Dackel läuft", "ein <del>Hund</del> <ins>Dackel</ins> läuft"),
-        ("我爱狗。", "我爱猫。", "我爱<del>狗</del><ins>猫</ins>。"),
-        ("", "<猫", "&lt;猫"),
-    ],
-)
-def test_words_that_are_new_since_the_row_above_are_marked(before: str, after: str, shown: str) -> None:
-    assert marked(before, after) == shown
 
 
 def test_text_has_its_own_direction(tiny_run: RunFolder) -> None:

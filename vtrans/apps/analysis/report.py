@@ -5,7 +5,6 @@ The page holds everything that it shows: it loads nothing from elsewhere, and it
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import re
@@ -22,7 +21,6 @@ from vtrans.storage.model_file import read_blueprint
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console, duration
 from vtrans.system.errors import InputError
-from vtrans.text.words import has_spaces, words_in
 
 SENTENCES = 3  # validation sentences whose translations are shown
 MOST_STEPS = 6  # validations shown per sentence
@@ -58,9 +56,8 @@ def report(runs: Sequence[RunHistory], console: Console) -> str:
 
 
 def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns an HTML table with `name` as its label for screen readers. Columns of numbers are aligned right. Cells of
-    type `Html` are not escaped."""
-    cells = [[cell if isinstance(cell, Html) else Html(escape(str(cell))) for cell in row] for row in rows]
+    """Returns an HTML table with `name` as its label for screen readers. Columns of numbers are aligned right."""
+    cells = [[escape(str(cell)) for cell in row] for row in rows]
     numeric = [all(_NUMBER.fullmatch(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
     marks = [' class="number"' if right else "" for right in numeric]
     head = "".join(f'<th scope="col"{mark}>{escape(column)}</th>' for column, mark in zip(header, marks, strict=True))
@@ -74,10 +71,6 @@ def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) ->
 
 
 _NUMBER = re.compile(r"[-+−]?[\d,.]*\d(?:e-?\d+)?|–|")
-
-
-class Html(str):
-    """Text that is already HTML."""
 
 
 def _legend(runs: Sequence[RunHistory]) -> Iterator[str]:
@@ -177,20 +170,15 @@ def _translations(runs: Sequence[RunHistory]) -> Iterator[str]:
     if not shown:
         return
     yield "<h2>Translations through the training</h2>"
-    yield '<p class="note">Words that are new since the row above are marked; removed words are struck through.</p>'
     for i in range(min(SENTENCES, *(len(run.sources or ()) for run in shown))):
         first = shown[0]
         assert first.sources is not None
         yield f'<h3 dir="auto">{escape(first.sources[i])}</h3>'
         for run in shown:
             assert run.references is not None
-            rows: list[tuple[object, object]] = []
-            before = ""
+            rows = list[tuple[str, str]]()
             for step in _chosen_steps(run):
-                text = (run.translations(step) or [])[i : i + 1]
-                if text:
-                    rows.append((f"{step:,}", marked(before, text[0])))
-                    before = text[0]
+                rows += [(f"{step:,}", text) for text in (run.translations(step) or [])[i : i + 1]]
             rows.append(("reference", run.references[i]))
             yield table(f"Translations by {run.name}", (run.name if len(runs) > 1 else "update", "translation"), rows)
 
@@ -205,24 +193,6 @@ def _chosen_steps(run: RunHistory) -> list[int]:
     if run.best is not None and run.best["step"] in steps:
         chosen.add(run.best["step"])
     return sorted(chosen)
-
-
-def marked(before: str, after: str) -> Html:
-    """Returns `after` as HTML: words missing from `before` are in <ins>, and words removed from it in <del>."""
-    old, new = words_in(before), words_in(after)
-    if not old:
-        return Html(escape(after))
-    blank = " " if has_spaces(before + after) else ""
-    parts = []
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind == "equal":
-            parts.append(escape(blank.join(new[c:d])))
-            continue
-        if a < b:
-            parts.append(f"<del>{escape(blank.join(old[a:b]))}</del>")
-        if c < d:
-            parts.append(f"<ins>{escape(blank.join(new[c:d]))}</ins>")
-    return Html(blank.join(parts))
 
 
 def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:
