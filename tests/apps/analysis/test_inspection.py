@@ -100,7 +100,7 @@ def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
 )
 def test_each_shared_part_names_all_its_places(config: dict[str, object], expected: tuple[str, ...]) -> None:
     parts = weights_in(build(**config))
-    assert expected in [(part, count, saved, others) for part, count, _, saved, others, _ in weight_rows(parts)]
+    assert expected in [(part, count, saved, others) for part, count, _, saved, others in weight_rows(parts)]
     assert len(list(weight_rows(parts, full=True))) == len(parts)
 
 
@@ -147,7 +147,6 @@ def test_output_is_tables_or_json(tiny_run: RunFolder, tiny_data: DataFolder, ru
     assert "\x1b" not in text
     assert str(tiny_run.best) in text
     assert "tgt_embedding, projection" in text
-    assert "W_K, W_V of each head" in text
     done = run_cli("inspect", tiny_run.last, "--json")
     record = json.loads(done.out)
     model = load_model(tiny_run.last).model

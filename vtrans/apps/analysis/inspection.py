@@ -22,18 +22,6 @@ from vtrans.storage.tensors import open_tensors
 from vtrans.system.console import Console
 from vtrans.text.vocabulary import FORMALITY, Vocabulary
 
-# The paper's names for the weights of a part, in the order in which a fused weight holds them.
-MATRICES = {
-    "self_attention.qkv": "W_Q, W_K, W_V of each head",
-    "self_attention.zf": "W, W_f",
-    "self_attention.out": "W_O",
-    "cross_attention.query": "W_Q of each head",
-    "cross_attention.kv": "W_K, W_V of each head",
-    "cross_attention.out": "W_O",
-    "feed_forward.inner": "W_1",
-    "feed_forward.outer": "W_2",
-}
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -133,7 +121,7 @@ class Inspection:
         """Prints the facts and the weights. Corresponding weights of similar layers have one row unless `full`."""
         console.table(f"{self.file} ({self.chosen})" if self.chosen else str(self.file), self._facts().items())
         rows = weight_rows(weights_in(self.loaded.model), full=full)
-        header = ("part", "parameters", "shape in the file", "saved", "shared with", "in the paper")
+        header = ("part", "parameters", "shape in the file", "saved", "shared with")
         console.table("weights", rows, header=header)
 
     def _facts(self) -> dict[str, str]:
@@ -175,8 +163,8 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 def weight_rows(weights: Iterable[Weights], *, full: bool = False) -> Iterator[tuple[str, ...]]:
     """Yields the rows of the weight table: the part that names the weights, parameters, shapes, parameters saved by
-    sharing, the other parts that share the weights, and the names in the paper. Corresponding weights of similar
-    layers have one row unless `full`, in which `*` stands for the number of a layer."""
+    sharing, and the other parts that share the weights. Corresponding weights of similar layers have one row unless
+    `full`, in which `*` stands for the number of a layer."""
     alike = defaultdict[object, list[Weights]](list)
     for each in weights:
         form = Counter(_LAYER.sub("*", place, count=1) for place in each.places)
@@ -187,9 +175,8 @@ def weight_rows(weights: Iterable[Weights], *, full: bool = False) -> Iterator[t
         places = first.places if whole else [_LAYER.sub("*", place, count=1) for place in first.places]
         part, *others = dict.fromkeys(places)
         saved = f"{times}{first.saved:,}" if first.saved else ""
-        in_paper = next((names for end, names in MATRICES.items() if part.endswith(end)), "")
         shapes = " + ".join(str(list(shape)) for shape in first.shapes)
-        yield part, f"{times}{first.parameters:,}", shapes, saved, ", ".join(others), in_paper
+        yield part, f"{times}{first.parameters:,}", shapes, saved, ", ".join(others)
 
 
 _LAYER = re.compile(r"(?<=layers\.)\d+")
