@@ -176,15 +176,13 @@ class Cursor(NamedTuple):
 
 class BatchLoader:
     """Makes the batches of one rank, in main memory. The training thread copies them to the device, because two threads
-    cannot use every device. `workers` processes apply noise and BPE-dropout."""
+    cannot use every device."""
 
-    def __init__(
-        self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device, workers: int | None = None
-    ) -> None:
+    def __init__(self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> None:
         self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
         self._pins = is_gpu(device)
         self.mixture = self.make_mixture(data)
-        self.augmentation = _augmentation(data, recipe, self.mixture, workers or _workers(device))
+        self.augmentation = _augmentation(data, recipe, self.mixture, _workers(device))
 
     def make_mixture(self, data: DataFolder) -> Mixture:
         """Returns the Mixture that chooses the pairs of each epoch by the recipe's corpus weights. To define a
