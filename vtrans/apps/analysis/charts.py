@@ -19,13 +19,11 @@ COLOURS = 6  # classes of report.html, c0 to c5; further series reuse them with 
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart. `number` determines the colour, so a run has one colour in all charts. A vertical line marks
-    `best`, the step of the best model."""
+    """A line of a chart. `number` determines the colour, so a run has one colour in all charts."""
 
     name: str
     number: int
     points: Sequence[tuple[float, float]]
-    best: float | None = None
 
     @property
     def style(self) -> str:
@@ -68,10 +66,6 @@ def line_chart(title: str, series: Sequence[Series]) -> str:
         parts.append(f'<text x="{across:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{number(x)}</text>')
     parts.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" text-anchor="end">updates</text>')
     for line in series:
-        if line.best is not None and line.best <= right:
-            name = f"best model of {line.name}: {number(line.best)} updates"
-            line_at = f"M{place(line.best, y_ticks[0])[0]:.1f} {TOP}V{HEIGHT - BOTTOM}"
-            parts.append(f'<path class="best {line.style}" d="{line_at}"><title>{escape(name)}</title></path>')
         pixels = [place(x, y) for x, y in line.points]
         if len(pixels) == 1:
             parts.append(f'<circle class="{line.style}" cx="{pixels[0][0]:.1f}" cy="{pixels[0][1]:.1f}" r="3"/>')

@@ -130,12 +130,9 @@ def _figure(record: Mapping[str, Any] | None, key: str) -> str:
 
 def _curves(runs: Sequence[RunHistory]) -> Iterator[str]:
     yield "<h2>Curves</h2>"
-    if any(run.best for run in runs):
-        yield '<p class="note">A dotted vertical line is at the best validation.</p>'
     figures = []
     for title, kind, key in CURVES:
-        bests = [run.best["step"] if run.best else None for run in runs]
-        series = [Series(run.name, i, run.curve(kind, key), bests[i]) for i, run in enumerate(runs)]
+        series = [Series(run.name, i, run.curve(kind, key)) for i, run in enumerate(runs)]
         if chart := line_chart(title, series):
             figures.append(f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>")
     yield f'<div class="charts">{"".join(figures)}</div>'
