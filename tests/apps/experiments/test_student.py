@@ -147,7 +147,7 @@ def run(commands: Commands, chain: Path, out: Path, text: Path | None = None) ->
     return [command[1] for command in commands[before:]]
 
 
-def test_changed_stages_run_again(tmp_path: Path, chain: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_stages_run_again(tmp_path: Path, chain: Path, text: Path) -> None:
     commands, work = Commands(), tmp_path / "work"
     every = run(commands, chain, work)
     assert every[:2] == ["prepare-bpe", "prepare-bpe"]
@@ -157,16 +157,12 @@ def test_changed_stages_run_again(tmp_path: Path, chain: Path, text: Path, capsy
     # Another name of the same text changes nothing.
     shutil.copytree(text, tmp_path / "same")
     assert run(commands, chain, work, tmp_path / "same") == []
-    capsys.readouterr()
     chain.write_text(WHOLE.replace("references = true", "references = false"))
     assert run(commands, chain, work)[:2] == ["prepare-bpe", "train"]
-    assert "data of the student again, because its commands or files have changed" in capsys.readouterr().err
     chain.write_text(WHOLE)
     run(commands, chain, work)
-    capsys.readouterr()
     (work / "student.safetensors").write_text("damaged")
     assert run(commands, chain, work) == ["shortlist"]
-    assert "shortlist again, because its results have changed" in capsys.readouterr().err
     (text / "test.de").write_text("Anders.\n" * 6)
     assert run(commands, chain, work) == ["translate", "score"] * 3
 

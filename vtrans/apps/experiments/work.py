@@ -140,7 +140,7 @@ class Work:
             if self._is_done(stage, key):
                 self.console.info(f"{where} is done")
             else:
-                self.console.info(f"\n{where}{self._why(stage, key)}")
+                self.console.info(f"\n{where}")
                 self._run(stage, key)
 
     def minutes(self, stage: Stage) -> float:
@@ -165,13 +165,6 @@ class Work:
     def _is_done(self, stage: Stage, key: str) -> bool:
         record = self.stages.get(stage.name, {})
         return record.get("key") == key and record.get("outputs") == self._digests(stage.outputs)
-
-    def _why(self, stage: Stage, key: str) -> str:
-        """Returns why a stage runs again, or "" if it has never finished."""
-        record = self.stages.get(stage.name, {})
-        if record.get("key", key) != key:
-            return " again, because its commands or files have changed"
-        return " again, because its results have changed" if "outputs" in record else ""
 
     def _run(self, stage: Stage, key: str) -> None:
         """Runs the commands of a stage. A stage that `resumes` continues an earlier run with this key."""
