@@ -68,7 +68,7 @@ def test_goldens_of_sacrebleu(
 
 
 REFUSALS = [
-    (HYP[:3], [REF_1], {}, ["3", "4", "the reference"]),
+    (HYP[:3], [REF_1], {}, ["3", "4", "reference 1"]),
     (
         HYP,
         [REF_1, REF_2[:2]],

@@ -74,7 +74,7 @@ def test_an_ensemble_averages_probabilities() -> None:
     sources, limits = many_sentences(12)
     own = dict(zip(sources, limits, strict=True))
     decoders = [FakeDecoder(first, own), FakeDecoder(second, own)]
-    together = searched(Ensemble(decoders), sources, limits, nbest=4, batch_tokens=60)
+    together = searched(Ensemble(decoders, (0.5, 0.5)), sources, limits, nbest=4, batch_tokens=60)
     expected = searched(FakeDecoder(averaged(first, second)), sources, limits, nbest=4)
     for found, wanted in zip(together, expected, strict=True):
         assert [h.tokens for h in found] == [h.tokens for h in wanted]

@@ -335,10 +335,7 @@ def _checked_tokenizer(name: str) -> str:
 def _check(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], hyp_name: str, ref_names: Sequence[str]
 ) -> None:
-    names = [
-        ref_names[i] if i < len(ref_names) else ("the reference" if len(references) == 1 else f"reference {i + 1}")
-        for i in range(len(references))
-    ]
+    names = ref_names or [f"reference {number}" for number in range(1, len(references) + 1)]
     check_counts(hypotheses, references, hyp_name, names)
     for number, line in enumerate(hypotheses, 1):
         if _SENTENCEPIECE_MARK in line:

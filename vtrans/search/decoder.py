@@ -80,14 +80,11 @@ def bad_logprobs() -> LogprobsError:
 
 
 class Ensemble:
-    """Averages the probabilities of several decoders. The `weights` sum to 1; by default they are equal. The caller
-    checks that the vocabularies are equal. A state is the list of the decoders' states."""
+    """Averages the probabilities of several decoders. The `weights` sum to 1. The caller checks that the vocabularies
+    are equal. A state is the list of the decoders' states."""
 
-    def __init__(self, decoders: Sequence[Decoder[Any]], weights: Sequence[float] | None = None) -> None:
-        self.decoders = tuple(decoders)
-        self.weights = tuple(weights) if weights is not None else (1 / len(decoders),) * len(decoders)
-        assert len(self.weights) == len(self.decoders), (len(self.weights), len(self.decoders))
-        assert abs(math.fsum(self.weights) - 1) < 1e-9, self.weights
+    def __init__(self, decoders: Sequence[Decoder[Any]], weights: Sequence[float]) -> None:
+        self.decoders, self.weights = tuple(decoders), tuple(weights)
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> list[Any]:
         return [decoder.start(sources, width) for decoder in self.decoders]
