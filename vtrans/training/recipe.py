@@ -118,11 +118,6 @@ def _parse_override(text: str) -> dict[str, dict[str, Any]]:
 # The recipe of a run.
 
 
-def recorded_recipe(before: Values, where: str) -> Recipe:
-    """Returns the recipe recorded in a training state."""
-    return merged(Recipe(), before, where)
-
-
 def recipe_of_model(path: Path, *, joint: bool) -> Recipe:
     """Returns the default recipe with the architecture and search settings of a model file to start from. A
     user-defined network is not kept: only a recipe can name its code."""
@@ -138,7 +133,7 @@ def recipe_of_run(run: RunFolder) -> Recipe | None:
     if run.recipe.exists():
         return load_recipe(str(run.recipe))
     steps = run.state_steps()
-    return recorded_recipe(read_progress(run.state_file(steps[-1]))["recipe"], str(run.path)) if steps else None
+    return merged(Recipe(), read_progress(run.state_file(steps[-1]))["recipe"], str(run.path)) if steps else None
 
 
 def requested_recipe(run: RunFolder, before: Values, options: TrainOptions, *, joint: bool) -> Recipe:
@@ -148,7 +143,7 @@ def requested_recipe(run: RunFolder, before: Values, options: TrainOptions, *, j
     if name is None and run.recipe.exists() and not options.fresh:
         name = str(run.recipe)
     if name is None and before:
-        return with_overrides(recorded_recipe(before, str(run.path)), overrides, str(run.path))
+        return with_overrides(merged(Recipe(), before, str(run.path)), overrides, str(run.path))
     if name is None and options.init_from is not None:
         base = recipe_of_model(choose_model(options.init_from).file, joint=joint)
         return with_overrides(base, overrides, "the recipe of the model")
@@ -177,7 +172,7 @@ def resolved(recipe: Recipe, *, joint: bool, precision: str, metric: str) -> Rec
 def changes(before: Values, asked: Recipe) -> dict[tuple[str, str], str]:
     """Returns the (section, key) pairs in which `asked` differs from a run's values `before`, each with a text that
     shows both values. Keys that the run does not record had their defaults."""
-    recorded = recorded_recipe(before, "the recipe of the run")
+    recorded = merged(Recipe(), before, "the recipe of the run")
     return {
         (section, key): f"{section}.{key} {toml_value(old)} -> {toml_value(new)}"
         for section in before

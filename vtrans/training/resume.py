@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vtrans.config import Recipe
 from vtrans.model.checkpoint import LoadedModel, save_model
 from vtrans.model.kernels import Kernels
 from vtrans.storage.model_file import read_weights
@@ -23,7 +24,7 @@ from vtrans.system.own_code import own_digests
 from vtrans.training.optimization.learner import Learner, parallel_of
 from vtrans.training.parts import Job
 from vtrans.training.progress import Metrics, Progress
-from vtrans.training.recipe import recorded_recipe
+from vtrans.training.recipe import merged
 from vtrans.training.validation import signature_end
 
 
@@ -124,7 +125,7 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
         if RAW in parts:
             parameter.data.copy_(parts.pop(RAW))
         learner.optimizer.state[parameter].update({part: value.to(parameter.device) for part, value in parts.items()})
-    config, before = job.recipe.train, recorded_recipe(progress.recipe, str(job.run.path)).train
+    config, before = job.recipe.train, merged(Recipe(), progress.recipe, str(job.run.path)).train
     now = signature_end(config, job.recipe.search, job.data)
     if config.best_metric != before.best_metric or (config.best_metric != "nll" and progress.signature_end != now):
         progress.rank_again(metrics.records(), job.run.steps(), config, now)

@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from vtrans.config import Recipe
 from vtrans.config.threads import set_threads
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
@@ -33,7 +34,7 @@ from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import FORMALITY, Formality
 from vtrans.training.average import average, usual_checkpoints
 from vtrans.training.parts import TrainOptions
-from vtrans.training.recipe import recipe_of_model, recorded_recipe, with_overrides
+from vtrans.training.recipe import merged, recipe_of_model, with_overrides
 from vtrans.training.trainer import train
 from vtrans.translate.loading import load
 from vtrans.translate.translator import Translator
@@ -239,7 +240,7 @@ class _Adaptation:
         data.pair = data.pair.over(given) if data.pair and len(data.languages) < 2 else given
         training = replace(training, overrides=overrides, init_from=self.given)
         progress = train(data, out=run.path, console=self._console, **vars(training))
-        recipe = recorded_recipe(progress.recipe, str(run.path))
+        recipe = merged(Recipe(), progress.recipe, str(run.path))
         average(usual_checkpoints(run, recipe.train), run.averaged, progress.step)
         return run.averaged
 
