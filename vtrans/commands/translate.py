@@ -19,7 +19,7 @@ from vtrans.search.options import Mbr, Sampling
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.own_code import own_digests
-from vtrans.text.languages import Languages
+from vtrans.text.languages import common
 
 if TYPE_CHECKING:
     from vtrans.translate.translation import Form, TranslateOptions
@@ -245,11 +245,7 @@ def _memory(
     able = [read_blueprint(file) for file in models.files]
     if protection is None and all(model.codes for model in able):
         protection = EVERYDAY
-    pairs = [pair for pair in able[0].languages if to in (None, pair.tgt)]
-    src, tgt = ({pair[side] for pair in pairs} for side in (0, 1))
-    memory = applications.documents("command_line").remembered(
-        path, Languages(*(codes.pop() if len(codes) == 1 else "" for codes in (src, tgt)))
-    )
+    memory = applications.documents("command_line").remembered(path, common(able[0].languages, to))
     console.info(many(len(memory), "text", f"in the memory {path}"))
     if all(model.matches for model in able):
         lookup = applications.documents("memory").Lookup

@@ -71,6 +71,13 @@ def direction(known: Sequence[Languages], tagged: bool, src: str | None, tgt: st
     return Languages("", "")
 
 
+def common(pairs: Sequence[Languages], to: str | None) -> Languages:
+    """Returns the source and the target language of the pairs into `to`, or of all; "" if there is not exactly one."""
+    chosen = [pair for pair in pairs if to in (None, pair.tgt)]
+    sides = {pair.src for pair in chosen}, {pair.tgt for pair in chosen}
+    return Languages(*(codes.pop() if len(codes) == 1 else "" for codes in sides))
+
+
 def is_right_to_left(text: str) -> bool:
     """Returns whether most letters of a text belong to right-to-left scripts."""
     return 2 * len(_RIGHT_TO_LEFT.findall(text)) > sum(map(str.isalpha, text))

@@ -20,7 +20,7 @@ from vtrans.system.console import Console, Counter
 from vtrans.system.errors import DocumentError, FileError, InputError, VtransError, need_packages
 from vtrans.system.files import named_os_errors, no_file
 from vtrans.system.signals import ended_by_signals
-from vtrans.text.languages import Languages
+from vtrans.text.languages import Languages, common
 from vtrans.text.lines import open_bytes
 
 if TYPE_CHECKING:
@@ -208,14 +208,14 @@ def translate_files(
     with ended_by_signals():
         translator = load()
         translator.check(options)
-        languages = _languages(translator, options.to)
+        languages = common(translator.engine.languages, options.to)
+        language, into = languages.src or "en", options.to or languages.tgt
         opened: dict[Path, Opened] = {}
         parts: dict[Path, list[Document]] = {}
         for file, target in targets.items():
-            source = languages.src if translator.engine.languages else ""
-            opened[file] = documents.opened(file, target, source, languages.tgt)
+            opened[file] = documents.opened(file, target, languages.src, into)
             with named(file):
-                parts[file] = [opened[file].read(text, languages.src) for text in opened[file].texts]
+                parts[file] = [opened[file].read(text, language) for text in opened[file].texts]
         bundles = [
             (files, Lines([*chain(*(parts[file] for file in files))], options.known)) for files in _bundles(parts)
         ]
@@ -263,14 +263,6 @@ def _write(target: Path | None, content: bytes) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
     with writer(target) as stream:
         stream.write(content)
-
-
-def _languages(translator: Translator, to: str | None) -> Languages:
-    """Returns the source language (English if unknown) and the target language (empty if unknown)."""
-    pairs = [pair for pair in translator.engine.languages if to in (None, pair.tgt)]
-    src = pairs[0].src if pairs else "en"
-    tgts = {pair.tgt for pair in pairs}
-    return Languages(src, to or (tgts.pop() if len(tgts) == 1 else ""))
 
 
 def _answers(

@@ -9,7 +9,7 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
 from vtrans.search.rules import SearchRule
 from vtrans.system.own_code import own_class
-from vtrans.text.languages import Languages
+from vtrans.text.languages import common
 from vtrans.text.normalization import NFC
 from vtrans.translate.steps.annotate import Annotate
 from vtrans.translate.steps.finish import Finish
@@ -68,7 +68,7 @@ class StepsOfEngine:
         """Returns the steps for these options. Raises InputError if `options.to` is not a target language of the
         model."""
         engine, search, reader = self._engine, self._search, self.reader
-        drawn, languages = options.sampling is not None, self._languages(options.to)
+        drawn, languages = options.sampling is not None, common(engine.languages, options.to)
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
         before: list[Step] = [Remember(options.known, options.match)] if options.known or options.match else []
@@ -103,9 +103,3 @@ class StepsOfEngine:
             pairs = ((vocab.as_source(term).strip(), forms) for term, forms in both.pairs)
             return Glossary(tuple(pair for pair in pairs if pair[0]))
         return both
-
-    def _languages(self, to: str | None) -> Languages:
-        """Returns the source and target language for `to`; "" for one that is unknown or ambiguous."""
-        pairs = [pair for pair in self._engine.languages if to in (None, pair.tgt)]
-        sides = {pair.src for pair in pairs}, {pair.tgt for pair in pairs}
-        return Languages(*(next(iter(codes)) if len(codes) == 1 else "" for codes in sides))
