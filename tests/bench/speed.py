@@ -4,11 +4,11 @@
         [--profile [--precision float32|bfloat16]]
 
 It uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. For float32 with BLAS
-(MKL), with oneDNN and with the kernels that `vtrans train` chooses, and for bfloat16, the latter two with Adam and with
-Muon, it prints real target tokens per second, the medians of updates in turns, and their share of the limit: 6 FLOPs
-per weight and token at the matrix-product rate of torch's `@` or of vtrans.model.products in float32, whichever is
-faster on this machine. Quote medians and shares, never a single absolute time: machines are noisy. --profile shows
-where the time of the updates goes, on one thread.
+(MKL) and with oneDNN, and for the kernels that `vtrans train` chooses, in float32 and bfloat16, with Adam and Muon, it
+prints real target tokens per second, the medians of updates in turns, and their share of the limit: 6 FLOPs per weight
+and token at the matrix-product rate of torch's `@` or of vtrans.model.products in float32, whichever is faster on this
+machine. Quote medians and shares, never a single absolute time: machines are noisy. --profile shows where the time of
+the updates goes, on one thread.
 """
 
 import argparse
@@ -28,7 +28,9 @@ from vtrans.model.automatic import automatic_kernels
 from vtrans.model.kernels import Kernels
 from vtrans.model.network import Transformer
 from vtrans.model.products import linear
+from vtrans.system.console import Console
 from vtrans.system.process import manage_memory
+from vtrans.training.optimization.compiled import compiled_training
 from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.training.optimization.optimizer import begin, make_optimizer
 
@@ -95,9 +97,10 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         optimizer.zero_grad(set_to_none=True)
         return batch.tgt_tokens / (time.perf_counter() - began)
 
-    chosen = automatic_kernels()
+    code = compiled_training(Console())
+    chosen = dataclasses.replace(automatic_kernels(), compiled=code is not None)
     if profiled:
-        kernels.use(chosen)
+        kernels.use(chosen, code)
         update(batches[0], precision)
         with profile(activities=[ProfilerActivity.CPU]) as recorded:
             for batch in batches:
@@ -117,7 +120,7 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for batch in batches:
         for way, (choice, kind, name) in ways.items():
-            kernels.use(choice)
+            kernels.use(choice, code)
             rates[way].append(update(batch, kind, name))
     speeds = {way: statistics.median(found[3:]) for way, found in rates.items()}
     rate = (before + matrix_rate()) / 2

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vtrans.model import automatic, products
-from vtrans.model.attention_products import batched_attention, fused_attention
+from vtrans.model.attention_products import batched_attention, dot_product_attention
 from vtrans.model.automatic import automatic_kernels, automatic_precision, emulates_bfloat16
 from vtrans.model.kernels import ONEDNN_PRODUCTS, Kernels
 from vtrans.model.products import linear
@@ -22,15 +22,16 @@ def masks(B: int, Q: int, n: int) -> dict[str, Tensor | None]:
 
 
 @pytest.mark.parametrize("mask", ["causal", "keys", "each query"])
-def test_attention_and_its_gradients_are_the_same_in_both_ways(mask: str) -> None:
+def test_attention_and_its_gradients_are_the_same_with_a_mask_and_a_bias(mask: str) -> None:
     B, H, n, d = 3, 2, 7, 4
     keep = masks(B, n, n)[mask]
     # As the model gives them: views of one product.
     qkv = torch.randn(B, n, 3, H, d, dtype=torch.float64, requires_grad=True)
     found = []
-    for compute in (fused_attention, batched_attention):
+    kept = torch.ones(n, n, dtype=torch.bool).tril() if keep is None else keep
+    for given in (keep, torch.zeros(kept.shape, dtype=qkv.dtype).masked_fill(~kept, -torch.inf)):
         q, k, v = qkv.transpose(1, 3).unbind(2)
-        out = compute(q, k, v, keep, 0.0)
+        out = dot_product_attention(q, k, v, given)
         found.append((out, torch.autograd.grad(out, qkv, torch.ones_like(out).cumsum(-1))[0]))
     for fused, batched in zip(*found, strict=True):
         torch.testing.assert_close(batched, fused, rtol=1e-10, atol=1e-10)
@@ -40,30 +41,30 @@ def test_attention_weights_are_dropped_at_their_rate() -> None:
     n = 32
     v = torch.eye(n).expand(64, 1, n, n)
     zeros = torch.zeros(64, 1, n, n)
-    weights = batched_attention(zeros, zeros, v, torch.ones(n, n) > 0, 0.25) * n
+    weights = batched_attention(zeros, zeros, v, torch.zeros(n, n), 0.25) * n
     dropped = weights == 0
     torch.testing.assert_close(weights[~dropped], torch.full_like(weights[~dropped], 4 / 3))
     assert abs(float(dropped.float().mean()) - 0.25) < 0.01
 
 
 @pytest.mark.parametrize(
-    ("machine", "maker", "mkl", "library", "batched"),
+    ("machine", "maker", "mkl", "library"),
     [
-        ("x86_64", "vendor_id\t: GenuineIntel", True, "blas", True),
-        ("x86_64", "vendor_id\t: GenuineIntel", False, "onednn", False),
-        ("AMD64", "vendor_id\t: AuthenticAMD", True, "onednn", True),
-        ("aarch64", "CPU implementer\t: 0x41", False, "blas", False),
+        ("x86_64", "vendor_id\t: GenuineIntel", True, "blas"),
+        ("x86_64", "vendor_id\t: GenuineIntel", False, "onednn"),
+        ("AMD64", "vendor_id\t: AuthenticAMD", True, "onednn"),
+        ("aarch64", "CPU implementer\t: 0x41", False, "blas"),
     ],
 )
 def test_automatic_kernels_depend_on_the_processor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, maker: str, mkl: bool, library: str, batched: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, maker: str, mkl: bool, library: str
 ) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\n{maker}\n")
     monkeypatch.setattr(automatic, "HAS_ONEDNN", True)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
-    assert automatic_kernels(tmp_path) == Kernels(library, bmm=batched)
+    assert automatic_kernels(tmp_path) == Kernels(library)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from vtrans.system.errors import FileError, RecipeError
 from vtrans.training import machine
 from vtrans.training.machine import choose_kernels
 
-AUTO = ('train.kernels="auto"', 'train.attention="auto"')
+AUTO = ('train.kernels="auto"', "train.compiled=true")
 
 
 def test_two_fresh_processes_on_a_busy_machine_train_to_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -35,9 +35,10 @@ def test_two_fresh_processes_on_a_busy_machine_train_to_equal_bytes(tmp_path: Pa
 
 def test_a_run_resumes_with_its_kernels(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = (*EVERY_STEP, *AUTO)
-    recorded = Kernels("blas", bmm=True)
+    recorded = Kernels("blas")
     with monkeypatch.context() as earlier:
         earlier.setattr(machine, "automatic_kernels", lambda: recorded)
+        earlier.setattr(machine, "compiled_training", lambda console: None)  # there was no compiler
         whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
         interrupted(tiny_data, tmp_path / "run", 9, *settings)
     kernels.use(Kernels())

@@ -163,10 +163,8 @@ class TrainConfig:
         KERNELS,
         "Library of float32 products on a CPU: auto (chosen by the processor), onednn, or blas (MKL on x86).",
     )
-    attention: str = _free_choice(
-        "auto",
-        {"auto": "chosen by the processor", "fused": "one kernel", "bmm": "batched products"},
-        "How training computes attention on a CPU.",
+    compiled: bool = _free_flag(
+        True, "Compute attention and the loss in compiled code on a CPU, unless it cannot be compiled."
     )
     tensorboard: bool = _free_flag(False, "Also write metrics for TensorBoard, to RUN/tensorboard.")
     parallel: str = _free_choice(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vtrans.config import ModelConfig
 from vtrans.model.attention_products import dot_product_attention, log_weights, merge_heads, split_heads
 from vtrans.model.cache import LayerSlots, Prefill
+from vtrans.model.kernels import compiled_for
 from vtrans.model.positions import rotate
 from vtrans.model.products import xavier
 
@@ -55,13 +56,17 @@ class SelfAttention(Module):
         """Returns the output [B, T, D]. Without a mask, attention is causal, and padding needs no mask because it
         follows every real position. A cache adds earlier keys and values and has its own mask. `rotary_TD`, if given,
         rotates queries and keys."""
+        dropout = self.dropout if self.training else 0.0
+        # A subclass may replace queries, keys and values.
+        whole = type(self) is SelfAttention and cache is None and recorder is None
+        if whole and (compiled := compiled_for(x_BTD, dropout)):
+            return self.out(compiled.attention(self.qkv(x_BTD), None, self.heads, rotary_TD, mask))
         q_BHTd, k_BHnd, v_BHnd = self.queries_keys_values(x_BTD, rotary_TD)
         if cache is not None:
             k_BHnd, v_BHnd, mask = cache.append(k_BHnd, v_BHnd)
         if recorder is not None:
             assert mask is not None
             recorder.add(q_BHTd, k_BHnd, mask)
-        dropout = self.dropout if self.training else 0.0
         return self.out(merge_heads(dot_product_attention(q_BHTd, k_BHnd, v_BHnd, mask, dropout)))
 
     def queries_keys_values(self, x_BTD: Tensor, rotary_TD: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -87,8 +92,11 @@ class CrossAttention(Module):
 
     def keys_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the keys and values of the memory, [B, H, S, d] each."""
-        k, v = self.kv(memory_BSD).chunk(2, dim=-1)
-        return split_heads(k, self.heads), split_heads(v, self.heads)
+        return self.split(self.kv(memory_BSD))
+
+    def split(self, kv_BS2D: Tensor) -> tuple[Tensor, Tensor]:
+        k_BSD, v_BSD = kv_BS2D.chunk(2, dim=-1)
+        return split_heads(k_BSD, self.heads), split_heads(v_BSD, self.heads)
 
     def forward(
         self,
@@ -100,14 +108,17 @@ class CrossAttention(Module):
     ) -> Tensor:
         """Returns the output [B, T, D]. A cache holds the memory's keys and values, and the mask. Each source holds at
         least EOS, so no softmax row is all -inf."""
-        q_BHTd = split_heads(self.query(x_BTD), self.heads)
+        q_BTD, dropout = self.query(x_BTD), self.dropout if self.training else 0.0
+        q_BHTd = split_heads(q_BTD, self.heads)
         if cache is not None:
             k_BHSd, v_BHSd, mask = cache.stored()
         else:
             assert memory_BSD is not None
-            k_BHSd, v_BHSd = self.keys_values(memory_BSD)
+            kv_BS2D = self.kv(memory_BSD)
+            k_BHSd, v_BHSd = self.split(kv_BS2D)
         if recorder is not None:
             assert mask is not None
             recorder.add(q_BHTd, k_BHSd, mask)
-        dropout = self.dropout if self.training else 0.0
+        if cache is None and (compiled := compiled_for(x_BTD, dropout)):
+            return self.out(compiled.attention(q_BTD, kv_BS2D, self.heads, None, mask))
         return self.out(merge_heads(dot_product_attention(q_BHTd, k_BHSd, v_BHSd, mask, dropout)))

@@ -1,4 +1,5 @@
-"""Scaled dot-product attention (section 3.2.1 of the paper), as a fused kernel or as batched products.
+"""Scaled dot-product attention (section 3.2.1 of the paper), as a fused kernel or as batched products. Training on a
+CPU computes it in compiled code (kernels.py).
 
 Legend: B sentences, H heads, Q queries, n keys, d head width, x = B * H.
 """
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vtrans.model import kernels
 from vtrans.model.products import in_bfloat16
 
 
@@ -22,22 +22,18 @@ def dot_product_attention(
     attends to a key, or a bias that is added to the scores; without it attention is causal. `dropout` is the dropout
     rate of the attention weights.
 
-    On a CPU, training uses the kernel chosen in kernels.py, in at least float32: oneDNN would build kernels in bfloat16
-    for every new shape of a batch, and the fused kernel's backward pass is slow in bfloat16. A bias means a cached
-    search step. With so few queries, the fused kernel takes 1.3 to 1.6 times as long as batched products on one CPU
-    thread, and 6 times as long on two. Everything else uses torch's fused kernel.
+    On a CPU, it is computed in at least float32: the fused kernel's backward pass is slow in bfloat16. A bias means a
+    cached search step. With so few queries, the fused kernel takes 1.3 to 1.6 times as long as batched products on one
+    CPU thread, and 6 times as long on two. Everything else uses torch's fused kernel.
     """
     if in_bfloat16(q_BHQd.device):
         contiguous = torch.contiguous_format  # required by batched products
         q_BHQd, k_BHnd, v_BHnd = (t.to(torch.float32, memory_format=contiguous) for t in (q_BHQd, k_BHnd, v_BHnd))
-    batched = (mask is not None and mask.is_floating_point()) or (
-        q_BHQd.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and torch.is_grad_enabled()
-        and q_BHQd.requires_grad
-        and kernels.current().use_bmm(k_BHnd.shape[2])
+    if mask is not None and mask.is_floating_point():
+        return batched_attention(q_BHQd, k_BHnd, v_BHnd, mask, dropout)
+    return F.scaled_dot_product_attention(
+        q_BHQd, k_BHnd, v_BHnd, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
     )
-    return (batched_attention if batched else fused_attention)(q_BHQd, k_BHnd, v_BHnd, mask, dropout)
 
 
 def log_weights(q_BHQd: Tensor, k_BHnd: Tensor, keep: Tensor) -> Tensor:
@@ -48,24 +44,14 @@ def log_weights(q_BHQd: Tensor, k_BHnd: Tensor, keep: Tensor) -> Tensor:
     return scores_BHQn.to(exact).masked_fill(~keep, -torch.inf).log_softmax(-1)
 
 
-def fused_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Computes `dot_product_attention` by torch's fused kernel, which holds one block of scores at a time."""
-    return F.scaled_dot_product_attention(
-        q_BHQd, k_BHnd, v_BHnd, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
-    )
-
-
-def batched_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Computes `dot_product_attention` by batched matrix products, which keep all weights for the backward pass."""
+def batched_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, bias: Tensor, dropout: float) -> Tensor:
+    """Computes `dot_product_attention` with a bias by batched matrix products, which keep all weights for the backward
+    pass."""
     B, H, Q, d = q_BHQd.shape
     n = k_BHnd.shape[2]
-    if mask is None:
-        mask = torch.ones(Q, n, dtype=torch.bool).tril()
-    if not mask.is_floating_point():
-        mask = torch.zeros(mask.shape, dtype=q_BHQd.dtype).masked_fill_(~mask, -torch.inf)
     q_xQd, k_xnd, v_xnd = (t.reshape(B * H, -1, d) for t in (q_BHQd, k_BHnd, v_BHnd))
     scores_xQn = torch.bmm(q_xQd, k_xnd.transpose(1, 2)).mul_(d**-0.5)
-    scores_xQn.view(B, H, Q, n).add_(mask)
+    scores_xQn.view(B, H, Q, n).add_(bias)
     weights_xQn = F.dropout(scores_xQn.softmax(-1), dropout)
     return torch.bmm(weights_xQn, v_xnd).view(B, H, Q, d)
 

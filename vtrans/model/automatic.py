@@ -19,17 +19,14 @@ X86 = ("x86_64", "AMD64")
 
 
 def automatic_kernels(root: Path = Path("/")) -> Kernels:
-    """Returns the kernels for this CPU. `root` is the folder that contains proc.
+    """Returns the kernels for this CPU, without compiled code. `root` is the folder that contains proc.
 
     MKL has AVX-512 kernels only for Intel's processors, where they are slightly faster than oneDNN's; elsewhere it uses
-    AVX2. Its batched products are faster than the fused attention for short sentences. On other processors, and without
-    MKL, torch's defaults are used.
+    AVX2. On other processors, torch's default is used.
     """
-    if platform.machine() not in X86:
-        return Kernels("blas")
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # of torch
-    library = "onednn" if HAS_ONEDNN and not (mkl and _by_intel(root)) else "blas"
-    return Kernels(library, bmm=mkl)
+    blas = platform.machine() not in X86 or not HAS_ONEDNN or (mkl and _by_intel(root))
+    return Kernels("blas" if blas else "onednn")
 
 
 def use_automatic_library() -> None:

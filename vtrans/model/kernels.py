@@ -1,23 +1,27 @@
-"""The choice of kernels on a CPU: which library computes a float32 product, and how training computes attention.
+"""The choice of kernels on a CPU: which library computes a float32 product, and whether compiled code computes the
+attention and the loss of a training.
 
 The faster library depends on the processor: on two Zen 5 cores oneDNN computes [4096, 256] x [256, 1024] at 550 GFLOP/s
 and MKL at 245; on two cores of a Xeon, MKL computes [4096, 256] x [256, 8000] at 144 GFLOP/s and oneDNN at 106. So
-automatic.py chooses by the processor, and `linear` (products.py) and `dot_product_attention` (attention_products.py)
-look the choice up. Kernels round differently, so training states record them.
+automatic.py chooses by the processor, and `linear` (products.py) looks the choice up. Kernels round differently, so
+training states record them.
 
 `KERNELS` is the choice of this process. A process trains at most one model; models that only translate can share the
 choice.
+
+Legend: B sentences, T queries, n keys, D model width, p positions, V vocabulary.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
 
 # With fewer multiplications, calling oneDNN costs more than it saves: [64, 128] x [128, 128] is a tie.
 ONEDNN_PRODUCTS = 1 << 20
-# The largest number of keys for which training may compute attention by batched products. With more keys, the weights
-# kept for the backward pass take too much memory, so attention is fused.
-BMM_KEYS = 128
 
 
 @dataclass(frozen=True)
@@ -25,27 +29,45 @@ class Kernels:
     """A choice of kernels.
 
     `library`, "onednn" or "blas", computes the products of at least ONEDNN_PRODUCTS multiplications. The BLAS library
-    computes all smaller ones. `bmm`: whether training computes attention by batched products.
+    computes all smaller ones. `compiled`: whether compiled code computes the attention and the loss of a training.
     """
 
     library: str = "onednn"
-    bmm: bool = False
+    compiled: bool = False
 
     def use_onednn(self, rows: int, inputs: int, outputs: int) -> bool:
         """Returns whether oneDNN computes a product of these sizes, and the products of its gradient."""
         return self.library == "onednn" and rows * inputs * outputs >= ONEDNN_PRODUCTS
 
-    def use_bmm(self, keys: int) -> bool:
-        """Returns whether training computes attention to that many keys by batched products."""
-        return self.bmm and keys <= BMM_KEYS
-
     def __str__(self) -> str:
         small = ", BLAS for small ones" if self.library == "onednn" else ""
         library = {"onednn": "oneDNN", "blas": "BLAS"}[self.library]
-        return f"{library} for float32 products{small}; attention {'bmm' if self.bmm else 'fused'}"
+        rest = "compiled code" if self.compiled else "torch"
+        return f"{library} for float32 products{small}; {rest} for attention and loss"
+
+
+class Compiled(Protocol):
+    """Compiled code for training, which is in a higher layer of the package."""
+
+    def attention(
+        self, q_BTD: Tensor, kv_BnD: Tensor | None, heads: int, rotary_TD: Tensor | None, mask: Tensor | None
+    ) -> Tensor:
+        """Returns the attention [B, T, D], with gradients. The last dimension of `kv_BnD` holds keys and values; if it
+        is None, that of `q_BTD` holds queries, keys and values. `rotary_TD`, if given, rotates queries and keys; it may
+        differ between sentences. `mask` is [B, 1, 1 or T, n]; without it, attention is causal."""
+        ...
+
+    def residual(self, x: Tensor, out: Tensor, dropped: int) -> Tensor:
+        """Returns `x` plus `out`, of whose elements `dropped` in 65,536 are zeroed, and the others scaled."""
+        ...
+
+    def loss_gradient(self, logits_pV: Tensor, targets_p: Tensor, smoothing: float, pad_id: int) -> Tensor:
+        """Computes `into_gradient` of training/optimization/loss.py, without `agreement`."""
+        ...
 
 
 KERNELS = Kernels()
+COMPILED: Compiled | None = None
 
 
 def current() -> Kernels:
@@ -53,7 +75,14 @@ def current() -> Kernels:
     return KERNELS
 
 
-def use(kernels: Kernels) -> None:
-    """Makes `kernels` the choice of this process."""
-    global KERNELS
-    KERNELS = kernels
+def compiled_for(x: Tensor, dropout: float = 0.0) -> Compiled | None:
+    """Returns the code that computes the attention or the loss for `x`, or None if torch does. `dropout` is the dropout
+    rate of the attention weights."""
+    supported = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and not dropout
+    return COMPILED if KERNELS.compiled and supported and not torch.compiler.is_compiling() else None
+
+
+def use(kernels: Kernels, compiled: Compiled | None = None) -> None:
+    """Makes `kernels` the choice of this process. `compiled` is required if `kernels.compiled` is set."""
+    global KERNELS, COMPILED
+    KERNELS, COMPILED = kernels, compiled

@@ -17,6 +17,7 @@ from vtrans.config import ModelConfig
 from vtrans.model.attention import CrossAttention, Module, Recorder, SelfAttention
 from vtrans.model.cache import LayerCache
 from vtrans.model.dropout import Dropout
+from vtrans.model.kernels import compiled_for
 from vtrans.model.products import xavier
 from vtrans.model.ssru import SSRU
 
@@ -108,9 +109,11 @@ class Residual(Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        out = self.dropout(f(self.norm(x) if self.pre else x))
-        if self.skip:
-            out = x + out
+        out = f(self.norm(x) if self.pre else x)
+        if self.skip and self.training and (compiled := compiled_for(x)):
+            out = compiled.residual(x, out, self.dropout.dropped)
+        else:
+            out = x + self.dropout(out) if self.skip else self.dropout(out)
         return out if self.pre else self.norm(out)
 
 

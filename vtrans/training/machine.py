@@ -23,6 +23,7 @@ from vtrans.system.console import Console
 from vtrans.system.errors import RecipeError
 from vtrans.system.ranks import ADVICE, LocalRanks, Ranks
 from vtrans.system.resources import available_memory, total_memory
+from vtrans.training.optimization.compiled import compiled_training
 from vtrans.training.parts import Job, TrainOptions
 from vtrans.training.progress import Progress
 
@@ -96,9 +97,11 @@ def choose_kernels(job: Job, saved: Progress | None) -> None:
     if job.device.type != "cpu":
         return
     before = None if saved is None or not _trained_on(job.device, saved) else saved.kernels
-    chosen = _chosen(job.recipe.train, before)
-    record = job.ranks.all_texts(json.dumps(dataclasses.asdict(chosen)))[0]
-    kernels.use(Kernels(**json.loads(record)))
+    wanted = job.recipe.train.compiled and (before is None or before.compiled)
+    compiled = compiled_training(job.console) if wanted else None
+    chosen = dataclasses.replace(_chosen(job.recipe.train, before), compiled=compiled is not None)
+    records = [Kernels(**json.loads(text)) for text in job.ranks.all_texts(json.dumps(dataclasses.asdict(chosen)))]
+    kernels.use(dataclasses.replace(records[0], compiled=all(record.compiled for record in records)), compiled)
     if before not in (None, kernels.current()):
         job.console.warn("resuming, but not bit-exactly: other kernels than in the run so far")
 
@@ -115,15 +118,10 @@ def _trained_on(device: torch.device, saved: Progress) -> bool:
 
 
 def _chosen(config: TrainConfig, before: Kernels | None) -> Kernels:
-    automatic = automatic_kernels()
     if config.kernels == "onednn" and not HAS_ONEDNN:
         raise RecipeError("train.kernels must be auto or blas, got onednn, which this build of torch lacks.")
     if config.kernels != "auto":
-        chosen = Kernels(config.kernels)
-    elif before is not None and (HAS_ONEDNN or before.library != "onednn"):
-        chosen = before
-    else:
-        chosen = automatic
-    by_default = automatic if before is None else before
-    bmm = by_default.bmm if config.attention == "auto" else config.attention == "bmm"
-    return dataclasses.replace(chosen, bmm=bmm)
+        return Kernels(config.kernels)
+    if before is not None and (HAS_ONEDNN or before.library != "onednn"):
+        return before
+    return automatic_kernels()

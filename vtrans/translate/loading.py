@@ -13,7 +13,7 @@ from vtrans.config.keys import idle_messages
 from vtrans.config.threads import threads
 from vtrans.engines.compiled.compiler import CompilerError
 from vtrans.engines.compiled.decoder import compiled_decoder
-from vtrans.engines.compiled.definitions import changed_files
+from vtrans.engines.compiled.definitions import check_definitions
 from vtrans.engines.compiled.weights import PRECISIONS
 from vtrans.engines.compiled_engine import CompiledEngine
 from vtrans.engines.engine import Engine, normalized
@@ -122,10 +122,7 @@ def _compiled(
     if unfit or engine == "torch":
         return None
     try:
-        if changed := changed_files():
-            files = ", ".join(f"vtrans/{name}" for name in changed)
-            renewed = "if both compute the same, run `python -m vtrans.engines.compiled.definitions`"
-            raise CompilerError(f"decoder.cpp has not been compared with {files} since a change; {renewed}")
+        check_definitions("engines", "model", "search")
         return compiled_decoder(console)
     except CompilerError as error:
         if engine or find_spec("torch") is None:

@@ -1,10 +1,11 @@
-// The C interface: search steps for decoder.py, which match incremental.py; the forced pass for forced.py; and the
-// plain search for plain_search.py.
+// The C interface: search steps for decoder.py, which match incremental.py; the forced pass for forced.py; the plain
+// search for plain_search.py; and attention and loss for training/optimization/compiled.py.
 //
 // Legend: D model width, V vocabulary, B sentences, K rows of a sentence, N rows of a call.
 
 #include "forced.h"
 #include "plain_search.h"
+#include "training.h"
 
 namespace vtrans {
 
@@ -18,9 +19,15 @@ Result or_failed(Result failed, Function function) {
     }
 }
 
+// Calls compute(zero) with a zero in bfloat16 or float32. Returns 0, or -1 after an exception.
+template <class Compute>
+int with_numbers(int halves, Compute compute) {
+    return or_failed(-1, [&] { return halves ? compute(uint16_t()) : compute(float()), 0; });
+}
+
 }  // namespace vtrans
 
-// Functions for decoder.py, forced.py and plain_search.py. Arrays are dense; the comments state their sizes. If memory
+// Functions for Python. Arrays are dense; the comments state their sizes. If memory
 // is exhausted, a returned pointer is null, and a returned number is negative.
 
 using namespace vtrans;
@@ -130,5 +137,56 @@ int search_leave(PlainSearch* search, int b, Ending* results, double* paths) {
 // Returns 1 if a log-probability is NaN.
 int search_step(PlainSearch* search, const float* positions, char* finished) {
     return or_failed(-1, [&] { return search->step(positions, finished) ? 0 : 1; });
+}
+
+// In training, numbers are in bfloat16 if `halves` is set, and otherwise in float32. See AttentionSizes; `out` and its
+// gradient are [B, T, H * d].
+int attention_forward(const AttentionSizes* sizes, int halves, int threads, const void* q, const void* k, const void* v,
+                      void* out) {
+    return with_numbers(halves, [&](auto zero) {
+        using Number = decltype(zero);
+        for_heads<Number>(*sizes, threads, [&](HeadAttention<Number>& head, int b, int h) {
+            head.forward(b, h, (const Number*)q, (const Number*)k, (const Number*)v, (Number*)out);
+        });
+    });
+}
+
+int attention_backward(const AttentionSizes* sizes, int halves, int threads, const void* q, const void* k,
+                       const void* v, const void* grad_out, void* grad_q, void* grad_k, void* grad_v) {
+    return with_numbers(halves, [&](auto zero) {
+        using Number = decltype(zero);
+        for_heads<Number>(*sizes, threads, [&](HeadAttention<Number>& head, int b, int h) {
+            head.backward(b, h, (const Number*)q, (const Number*)k, (const Number*)v, (const Number*)grad_out,
+                          (Number*)grad_q, (Number*)grad_k, (Number*)grad_v);
+        });
+    });
+}
+
+// See add_dropped; `out` [count] is in float32, and in the gradient `y` is, and `out` is not.
+int residual(int halves, int threads, const float* x, const void* y, void* out, int64_t count, const uint32_t* seeds,
+             int dropped) {
+    return with_numbers(halves, [&](auto zero) {
+        using Number = decltype(zero);
+        in_threads(threads, [&](int t) {
+            int64_t begin = count * t / threads, end = count * (t + 1) / threads;
+            if (x)
+                add_dropped(x, (const Number*)y, (float*)out, begin, end, seeds, dropped);
+            else
+                add_dropped(x, (const float*)y, (Number*)out, begin, end, seeds, dropped);
+        });
+    });
+}
+
+// See loss_gradient; `logits` [rows, V], `targets` [rows], `sums` [rows, 2].
+int loss_gradients(int halves, int threads, void* logits, const int64_t* targets, int rows, int V, int pad_id,
+                   float smoothing, double* sums) {
+    return with_numbers(halves, [&](auto zero) {
+        in_threads(threads, [&](int t) {
+            Floats row(V);
+            for (int r = share(rows, t, threads); r < share(rows, t + 1, threads); r++)
+                loss_gradient((decltype(zero)*)logits + size_t(r) * V, V, targets[r], pad_id, smoothing, row,
+                              sums + 2 * r);
+        });
+    });
 }
 }

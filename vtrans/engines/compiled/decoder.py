@@ -63,6 +63,10 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "search_enter": (_INT, (_POINTER, _POINTER)),
     "search_leave": (_INT, (_POINTER, _INT, _POINTER, _POINTER)),
     "search_step": (_INT, (_POINTER, _POINTER, _POINTER)),
+    "attention_forward": (_INT, (_POINTER, *(_INT,) * 2, *(_POINTER,) * 4)),
+    "attention_backward": (_INT, (_POINTER, *(_INT,) * 2, *(_POINTER,) * 7)),
+    "residual": (_INT, (_INT, _INT, *(_POINTER,) * 3, ctypes.c_int64, _POINTER, _INT)),
+    "loss_gradients": (_INT, (_INT, _INT, _POINTER, _POINTER, *(_INT,) * 3, ctypes.c_float, _POINTER)),
     "forced_pass": (_INT, (_POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _POINTER)),
 }
 

@@ -1,4 +1,5 @@
-"""Digests of the Python files that define what decoder.cpp computes: the network, the plain search and the forced pass.
+"""Digests of the Python files that define what the C++ computes: the network, the plain search, the forced pass and the
+loss.
 
 definitions.txt has two digests of each file, taken when the C++ was last compared with it: of its bytes, which is fast
 to check, and of its syntax tree without comments and docstrings. After a change, compare both implementations with the
@@ -11,6 +12,8 @@ import ast
 import hashlib
 from pathlib import Path
 from typing import Any
+
+from vtrans.engines.compiled.compiler import CompilerError
 
 PACKAGE = Path(__file__).parents[2]
 DIGESTS = Path(__file__).with_suffix(".txt")
@@ -25,6 +28,13 @@ def recorded() -> dict[str, list[str]]:
 def changed_files(package: Path = PACKAGE) -> list[str]:
     """Returns the files whose code has changed. Missing files, as in a bytecode installation, count as unchanged."""
     return [name for name, digests in recorded().items() if _has_changed(package / name, *digests)]
+
+
+def check_definitions(*folders: str) -> None:
+    """Raises CompilerError if a file in one of these folders of the package has changed."""
+    if changed := [f"vtrans/{name}" for name in changed_files() if name.startswith(folders)]:
+        renewed = "if both compute the same, run `python -m vtrans.engines.compiled.definitions`"
+        raise CompilerError(f"the C++ code has not been compared with {', '.join(changed)} since a change; {renewed}")
 
 
 def _has_changed(path: Path, whole: str, tree: str) -> bool:

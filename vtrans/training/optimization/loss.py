@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from vtrans.data.batches import Batch, Links
+from vtrans.model.kernels import compiled_for
 from vtrans.model.network import Transformer
 from vtrans.model.products import (
     bfloat16_products,
@@ -183,7 +184,11 @@ class _ProjectedLoss(torch.autograd.Function):
                 x_pD, targets_n1 = x_PD[start : start + rows], targets_N[start : start + rows, None]
                 onednn = use_onednn(x_pD, w_VD)
                 logits_pV = linear(x_pD, w_VD, b_V)
-                sums_3 += in_blocks(logits_pV, targets_n1, block, exact, smoothing, pad_id, agreement)
+                if agreement == 0 and (compiled := compiled_for(logits_pV)):
+                    real_nV, targets_n = logits_pV[: len(targets_n1)], targets_n1[:, 0]
+                    sums_3[:2] += compiled.loss_gradient(real_nV, targets_n, smoothing, pad_id)
+                else:
+                    sums_3 += in_blocks(logits_pV, targets_n1, block, exact, smoothing, pad_id, agreement)
                 if with_gradient:
                     logits_pV[len(targets_n1) :] = 0
                     grad_x[start : start + rows] = grad_input(logits_pV, w_VD, onednn=onednn)
@@ -197,7 +202,7 @@ class _ProjectedLoss(torch.autograd.Function):
                 loss = loss - even * len(h_ND) * (all_V @ bias_V.to(exact))
             if with_gradient:
                 grad_x -= even * even_D
-                grad_weight_DV -= even * torch.outer(sum_D, all_V)
+                grad_weight_DV.addr_(sum_D, all_V, alpha=-even)
                 if grad_bias_V is not None:
                     grad_bias_V -= even * len(h_ND) * all_V
                 ctx.save_for_backward(grad_x[: len(h_ND)].to(h_ND.dtype), grad_weight_DV.t(), grad_bias_V)
