@@ -42,25 +42,26 @@ REF_2 = [
     "Kinder essen Eis am Strand.",
 ]
 
-# Printed by `sacrebleu REF... -i HYP -m METRIC [-tok T] -w 6 -f text`, version 2.6.0. The last two
+# Printed by `sacrebleu REF... -i HYP -m METRIC [-lc] [-tok T] -w 6 -f text`, version 2.6.0. The last two
 # fields of a signature are left out: another version of sacrebleu may be installed.
 GOLDENS = [
-    (1, "bleu", None, 44.713590, "BLEU", "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"),
-    (1, "bleu", "char", 68.802204, "BLEU", "nrefs:1|case:mixed|eff:no|tok:char|smooth:exp"),
-    (1, "chrf", None, 67.497047, "chrF2", "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no"),
-    (1, "chrf++", None, 66.547065, "chrF2++", "nrefs:1|case:mixed|eff:yes|nc:6|nw:2|space:no"),
-    (1, "ter", None, 34.782609, "TER", "nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no"),
-    (2, "bleu", None, 48.711988, "BLEU", "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp"),
-    (2, "chrf", None, 67.825680, "chrF2", "nrefs:2|case:mixed|eff:yes|nc:6|nw:0|space:no"),
-    (2, "ter", None, 34.042553, "TER", "nrefs:2|case:lc|tok:tercom|norm:no|punct:yes|asian:no"),
+    (1, "bleu", None, False, 44.713590, "BLEU", "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"),
+    (1, "bleu", None, True, 51.558626, "BLEU", "nrefs:1|case:lc|eff:no|tok:13a|smooth:exp"),
+    (1, "bleu", "char", False, 68.802204, "BLEU", "nrefs:1|case:mixed|eff:no|tok:char|smooth:exp"),
+    (1, "chrf", None, False, 67.497047, "chrF2", "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no"),
+    (1, "chrf++", None, False, 66.547065, "chrF2++", "nrefs:1|case:mixed|eff:yes|nc:6|nw:2|space:no"),
+    (1, "ter", None, False, 34.782609, "TER", "nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no"),
+    (2, "bleu", None, False, 48.711988, "BLEU", "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp"),
+    (2, "chrf", None, False, 67.825680, "chrF2", "nrefs:2|case:mixed|eff:yes|nc:6|nw:0|space:no"),
+    (2, "ter", None, False, 34.042553, "TER", "nrefs:2|case:lc|tok:tercom|norm:no|punct:yes|asian:no"),
 ]
 
 
-@pytest.mark.parametrize(("refs", "metric", "tokenize", "value", "name", "signature"), GOLDENS)
+@pytest.mark.parametrize(("refs", "metric", "tokenize", "lowercase", "value", "name", "signature"), GOLDENS)
 def test_goldens_of_sacrebleu(
-    refs: int, metric: str, tokenize: str | None, value: float, name: str, signature: str
+    refs: int, metric: str, tokenize: str | None, lowercase: bool, value: float, name: str, signature: str
 ) -> None:
-    (result,) = score(HYP, [REF_1, REF_2][:refs], [metric], tokenize=tokenize)
+    (result,) = score(HYP, [REF_1, REF_2][:refs], [metric], tokenize=tokenize, lowercase=lowercase)
     assert result.value == pytest.approx(value, abs=1e-6)
     assert result.name == name
     assert result.signature.startswith(signature + "|version:")
@@ -111,6 +112,8 @@ WARNINGS: list[tuple[Sequence[str], Sequence[Sequence[str]], dict[str, bool | st
     (HYP[:3], [TOKENISED[:3]], {}, ["ref: 3 of 3"]),
     (["&quot;Ja&quot;", *HYP[1:]], [REF_1], {}, ["Moses"]),
     (["&quot;Ja&quot;", *TOKENISED[:3] * 4], [["Ja", *TOKENISED[:3] * 4]], {"tokenize": "none"}, []),
+    ([line.lower() for line in HYP], [REF_1], {}, ["capital"]),
+    ([line.lower() for line in HYP], [REF_1], {"lowercase": True}, []),
     (["", *HYP[1:]], [REF_1], {}, ["1 of 4 hypothesis lines are blank"]),
     (["", *HYP[1:]], [["", *REF_1[1:]]], {}, []),
     (REF_1, [REF_1], {}, ["the reference"]),
@@ -216,6 +219,10 @@ def test_the_lines_that_differ_most_come_first() -> None:
     alone = [score([lines[0]], [[REF_1[0]], [REF_2[0]]], ["chrf"])[0].value for lines in (a, HYP, b)]
     assert found[0]["chrf"] == pytest.approx({"a": (alone[0] + alone[1]) / 2, "b": alone[2], "c": alone[2]})
     assert differing_lines({"a": {"": HYP}, "b": {"": HYP}}, [REF_1]) == []
+    lower = [line.lower() for line in HYP]
+    assert differing_lines({"a": {"": HYP}, "b": {"": lower}}, [REF_1], lowercase=True) == []
+    one, other = (score(lines, [REF_1], ["chrf++"], lowercase=True)[0].value for lines in (HYP, lower))
+    assert one == other
     with pytest.raises(InputError, match=r"the reference has 4 lines, but the source has 1"):
         differing_lines(systems, [REF_1], ["1"])
 

@@ -31,6 +31,7 @@ def score(
     hyp: Annotated[list[Path] | None, option(HYP, "FILE")] = None,
     metrics: Annotated[list[str] | None, option(METRICS, "NAME", "Scoring", flag="--metric")] = None,
     tokenize: Annotated[str | None, option(TOKENIZER, "NAME", "Scoring")] = None,
+    lowercase: Annotated[bool, option("Ignore case.", panel="Scoring", flag="--lowercase")] = False,
     confidence: Annotated[bool, option(CONFIDENCE, panel="Scoring", flag="--confidence")] = False,
     baseline: Annotated[Path | None, option(BASELINE, "FILE", "Scoring")] = None,
     examples: Annotated[int, option(EXAMPLES, "N", "Scoring", min=0)] = 0,
@@ -54,6 +55,7 @@ def score(
     files = [path for paths in named.values() for path in paths]
     texts = {path: read_all(None if path is STDIN else path, on_bad_utf8, console) for path in files}
     systems = {name: {str(path): texts[path] for path in paths} for name, paths in named.items()}
+    settings: dict[str, Any] = {"tokenize": tokenize, "lowercase": lowercase}
     language = language_of_file(str(references[0])) or ""
     labels: dict[str, Any] = {"language": language, "ref_names": [str(path) for path in references]}
     results: list[Any]
@@ -63,17 +65,17 @@ def score(
     with console.progress("scoring", len(chosen), "metrics") as counter:
         labels["done"] = counter.advance
         if len(files) > 1:
-            tables = compare(systems, refs, chosen, tokenize=tokenize, **labels)
+            tables = compare(systems, refs, chosen, **settings, **labels)
             results = [row for rows in tables for row in rows]
             if examples:
-                shown = differing_lines(systems, refs, sources)[:examples]
+                shown = differing_lines(systems, refs, sources, lowercase)[:examples]
         else:
             lines, labels["hyp_name"] = texts[files[0]], str(files[0])
-            results = list(run_score(lines, refs, chosen, samples=SAMPLES * confidence, tokenize=tokenize, **labels))
+            results = list(run_score(lines, refs, chosen, samples=SAMPLES * confidence, **settings, **labels))
             if src:
                 results.append(numbers_score(sources, lines))
     hypotheses = {str(path): lines for path, lines in texts.items()}
-    for sentence in data_warnings(hypotheses, dict(zip(labels["ref_names"], refs, strict=True)), tokenize=tokenize):
+    for sentence in data_warnings(hypotheses, dict(zip(labels["ref_names"], refs, strict=True)), **settings):
         console.warn(sentence)
     if tables or confidence:
         console.info(f"{INTERVAL}{f'; {P_VALUE}' if tables else ''}")

@@ -144,6 +144,7 @@ def score(
     *,
     tokenize: str | None = None,
     language: str = "",
+    lowercase: bool = False,
     samples: int = 0,
     hyp_name: str = "the hypothesis",
     ref_names: Sequence[str] = (),
@@ -157,7 +158,7 @@ def score(
     interval, with the seed of `compare`. `done` is called after each metric. Raises InputError for unequal line counts,
     no lines, subword marks, and an unknown metric or tokenizer.
     """
-    made = _metrics(metrics, references, tokenize, language)
+    made = _metrics(metrics, references, tokenize, language, lowercase)
     _check(hypotheses, references, hyp_name, ref_names)
     scores = []
     for metric in made:
@@ -190,6 +191,7 @@ def compare(
     *,
     tokenize: str | None = None,
     language: str = "",
+    lowercase: bool = False,
     samples: int = SAMPLES,
     ref_names: Sequence[str] = (),
     done: Callable[[], None] = lambda: None,
@@ -200,7 +202,7 @@ def compare(
     sacrebleu draws the samples with a fixed seed, or with $SACREBLEU_SEED. `done` is called after each metric. Raises
     InputError like `score`.
     """
-    made = _metrics(metrics, references, tokenize, language)
+    made = _metrics(metrics, references, tokenize, language, lowercase)
     for files in systems.values():
         for name, lines in files.items():
             _check(lines, references, name, ref_names)
@@ -217,13 +219,13 @@ def compare(
 
 
 def differing_lines(
-    systems: Systems, references: Sequence[Sequence[str]], sources: Sequence[str] = ()
+    systems: Systems, references: Sequence[Sequence[str]], sources: Sequence[str] = (), lowercase: bool = False
 ) -> list[dict[str, Any]]:
     """Returns, for JSON, the lines with different sentence chrF: the line number, the chrF by system (mean over seeds),
     and the source, references and translations. Lines with the largest difference come first."""
     if sources:
         check_counts(references[0], [sources], "the reference", ["the source"])
-    metric, found = CHRF(), []
+    metric, found = CHRF(lowercase=lowercase), []
     for i, refs in enumerate(zip(*references, strict=True)):
         texts = {system: [lines[i] for lines in files.values()] for system, files in systems.items()}
         chrf = {name: fmean(metric.sentence_score(text, refs).score for text in texts[name]) for name in texts}
@@ -252,6 +254,7 @@ def data_warnings(
     references: Mapping[str, Sequence[str]],
     *,
     tokenize: str | None = None,
+    lowercase: bool = False,
 ) -> list[str]:
     """Returns a warning for each property of the data that makes its scores doubtful. The texts are given by file name,
     with which a warning begins."""
@@ -265,11 +268,7 @@ def data_warnings(
         for name, lines in {**references, **hypotheses}.items():
             warnings += [f"{name}: {sentence}" for sentence in _marks_of_tokenizers(lines)]
     for name, lines in hypotheses.items():
-        blank, expected = (sum(not line.strip() for line in each) for each in (lines, first))
-        if blank > expected:
-            warnings.append(
-                f"{name}: {blank:,} of {len(lines):,} hypothesis lines are blank; in the references, {expected:,} are."
-            )
+        warnings += [f"{name}: {sentence}" for sentence in _differences(lines, first, lowercase)]
         if any(map(str.strip, lines)) and len(references) == 1 and list(lines) == list(first):
             warnings.append(f"{name}: the hypothesis equals the reference in every line.")
     return warnings
@@ -292,8 +291,25 @@ def _marks_of_tokenizers(lines: Sequence[str]) -> Iterator[str]:
         )
 
 
+def _differences(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> Iterator[str]:
+    """Yields the warnings about blank and lowercase lines that the references do not have."""
+    blank, expected = (sum(not line.strip() for line in lines) for lines in (hypotheses, references))
+    if blank > expected:
+        yield f"{blank:,} of {len(hypotheses):,} hypothesis lines are blank; in the references, {expected:,} are."
+    written, capitals = (sum(map(_has_capitals, lines)) for lines in (hypotheses, references))
+    if not lowercase and not written and capitals > 0.5 * len(references) and blank < len(hypotheses):
+        yield (
+            f"no hypothesis line has a capital letter, but {capitals:,} of {len(references):,} reference lines have "
+            "one; scores that ignore case say so in their signature."
+        )
+
+
+def _has_capitals(line: str) -> bool:
+    return line != line.lower()
+
+
 def _metrics(
-    names: Sequence[MetricOf], references: Sequence[Sequence[str]], tokenize: str | None, language: str
+    names: Sequence[MetricOf], references: Sequence[Sequence[str]], tokenize: str | None, language: str, lowercase: bool
 ) -> list[Metric]:
     """Returns the sacrebleu metrics with these names. BLEU uses `tokenize`, or else what fits the references."""
     if not names:
@@ -305,11 +321,11 @@ def _metrics(
         if name == "bleu":
             fitting = tokenize or fitting_tokenizer(references[0] if references else (), language)
             # `force` silences a log message, which data_warnings replaces.
-            made.append(BLEU(tokenize=_checked_tokenizer(fitting), force=True))
+            made.append(BLEU(lowercase=lowercase, tokenize=_checked_tokenizer(fitting), force=True))
         elif name == "chrf":
-            made.append(CHRF())
+            made.append(CHRF(lowercase=lowercase))
         elif name == "chrf++":
-            made.append(CHRF(word_order=2))
+            made.append(CHRF(word_order=2, lowercase=lowercase))
         elif name == "ter":
             made.append(TER())
         elif isinstance(name, type) or is_own(name):
