@@ -19,12 +19,10 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vtrans.storage.pair_counts import PairCounts
 from vtrans.storage.tensors import mapped_arrays
@@ -32,6 +30,9 @@ from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import check_path, file_sha256
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT, REVISION = "vtrans data", 1
 STORE_FORMAT = "vtrans tokens"
@@ -60,7 +61,7 @@ class TokenStore:
                 raise ValueError("rows of another number of pairs")
         except (KeyError, ValueError):
             raise FileError(f"{path} has inconsistent tensors; {_MAKE_AGAIN}.") from None
-        self.src_lengths, self.tgt_lengths = (torch.from_numpy(self._rows[side].lengths) for side in ("src", "tgt"))
+        self.src_lengths, self.tgt_lengths = (_tensor(self._rows[side].lengths) for side in ("src", "tgt"))
 
     @classmethod
     def open(cls, path: str | Path) -> TokenStore:
@@ -81,11 +82,11 @@ class TokenStore:
 
     def src(self, i: int) -> Tensor:
         """Returns the source ids of pair i, int32 [S]."""
-        return torch.from_numpy(self._rows["src"][i].astype(np.int32))
+        return _tensor(self._rows["src"][i].astype(np.int32))
 
     def tgt(self, i: int) -> Tensor:
         """Returns the target ids of pair i, int32 [T]."""
-        return torch.from_numpy(self._rows["tgt"][i].astype(np.int32))
+        return _tensor(self._rows["tgt"][i].astype(np.int32))
 
     @property
     def has_links(self) -> bool:
@@ -120,6 +121,12 @@ class TokenStore:
         for block in self.blocks(side):
             counts += np.bincount(block, minlength=size)
         return counts
+
+
+def _tensor(array: NDArray[np.int32]) -> Tensor:
+    import torch  # takes two seconds, and preparing a folder needs no tensors
+
+    return torch.from_numpy(array)
 
 
 class _Rows:
