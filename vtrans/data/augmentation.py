@@ -123,12 +123,8 @@ class Augmentation:
                     epoch, window = epoch + 1, 0
 
     def _shards(self, epoch: int, shard: int) -> Generator[Shard, None, None]:
-        stored = self._stored(epoch, shard)
-        if self.processes < 2:
-            yield from map(self.drawer(), stored)
-            return
         advice = "the same command resumes from the last checkpoint"
-        yield from map_in_workers(self.drawer, stored, self.processes, "drawing pairs", advice)
+        return map_in_workers(self.drawer, self._stored(epoch, shard), self.processes, "drawing pairs", advice)
 
     def _stored(self, epoch: int, shard: int) -> Iterator[tuple[int, Shard]]:
         """Yields (seed for drawing, stored shard) from the given epoch and shard on. Never ends.

@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from itertools import cycle
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from types import ModuleType
@@ -39,14 +40,19 @@ def map_in_workers(
     """Yields `function(item)` for each item, in order, computed by `workers` processes.
 
     `function` is the result of `make()`, which each worker calls once; `make` and the items are pickled. At most
-    `workers` + 1 items are in flight, and closing the generator ends the processes. An exception of the function is
-    raised here. If a worker dies, VtransError says what it was `doing`, and ends with `advice`.
+    `workers` + 1 items are in flight, and closing the generator ends the processes. The workers take turns, so one of
+    any `workers` consecutive items goes to each. With one worker, this process computes. An exception of the function
+    is raised here. If a worker dies, VtransError says what it was `doing`, and ends with `advice`.
     """
+    if workers < 2:
+        yield from map(make(), items)
+        return
     # Not fork: it would copy locks that other threads of this process may hold.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker)
+    context = multiprocessing.get_context("spawn")
+    pools = [ProcessPoolExecutor(1, context, _start_worker) for _ in range(workers)]
     in_flight: deque[Future[Result]] = deque()
     try:
-        for item in items:
+        for pool, item in zip(cycle(pools), items, strict=False):
             with _uninterrupted(), _anonymous_main():
                 in_flight.append(pool.submit(_apply, make, item))
             if len(in_flight) > workers:
@@ -56,7 +62,8 @@ def map_in_workers(
     except BrokenProcessPool:
         raise VtransError(f"a worker process died while {doing}, perhaps because memory ran out; {advice}.") from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
 
 
 def _start_worker() -> None:

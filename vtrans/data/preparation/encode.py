@@ -32,6 +32,9 @@ RATIO_FREE_TOKENS = 12
 PAIRS_PER_WORKER = 50_000
 """Minimum number of pairs per worker; with fewer, starting a worker takes longer than it saves."""
 
+ADVICE = "run the command again, with a lower `threads` if that does not help"
+"""For the user, if a worker dies."""
+
 _MOST_WORDS, _LONGEST_WORD = 1 << 17, 64  # limits of the words whose ids are kept
 
 
@@ -187,11 +190,4 @@ def encode(
 
     Worker processes encode a long text. Closing the generator ends them. Raises VtransError if a worker dies.
     """
-    workers = encoders(total, threads)
-    if workers == 1:
-        encoder = Encoder(task)
-        for batch in batches:
-            yield encoder(batch)
-        return
-    advice = "run the command again, with a lower `threads` if that does not help"
-    yield from map_in_workers(partial(Encoder, task), batches, workers, "encoding text", advice)
+    return map_in_workers(partial(Encoder, task), batches, encoders(total, threads), "encoding text", ADVICE)
