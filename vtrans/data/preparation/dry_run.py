@@ -52,8 +52,7 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
     encoded = Encoder(task)(list(zip(lines[::2], lines[1::2], strict=True)))
     encoding = (time.monotonic() - start) / size * split.usable / encoders(split.usable, options.threads)
 
-    # Every pass reads the whole text. Encoding the held-out pairs takes another pass.
-    seconds = surveying + learning + max(reading, encoding) + (0 if split.valid else reading)
+    seconds = surveying + learning + max(reading, encoding)  # every pass reads the whole text
     text_bytes = sum(len(line.encode()) for line in lines)
     figures = _figures(options, split, task, encoded, text_bytes) | {"seconds": round(seconds, 3)}
     _show(figures, options, inputs, split, console)

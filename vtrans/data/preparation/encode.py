@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -85,10 +85,16 @@ class Encoded:
     counting: Counting | None = None
 
 
+@cache
+def _keyed(seed: int) -> Any:
+    return hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
+
+
 def hash_of(*lines: str, seed: int = 0) -> int:
     """Returns an 8-byte hash of a sentence or pair, ignoring surrounding whitespace."""
     text = "\n".join(map(str.strip, lines)).encode()
-    digest = hashlib.blake2b(text, digest_size=8, key=seed.to_bytes(8, "little"))
+    digest = _keyed(seed).copy()
+    digest.update(text)
     return int.from_bytes(digest.digest(), "little")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.data.links import read_pharaoh
@@ -67,7 +67,7 @@ class Inputs:
         if candidates:
             console.info(
                 "no validation text was given; held out for validation: "
-                f"{sum(held_out.values()):,} pairs, all translations of {len(held_out):,} random sources."
+                f"{sum(map(len, held_out.values())):,} pairs, all translations of {len(held_out):,} random sources."
             )
         for name, survey in (("train", train_survey), ("valid", valid_survey)):
             for facts, lines in zip(self.facts[name] or (), survey.lines if survey else (), strict=True):
@@ -153,19 +153,19 @@ class Corpus:
         reports = LineReport(), LineReport(), LineReport()
         lines, usable = [], 0
         with console.progress(f"counting the {what}", None, "pairs") as progress:
-            for paths in self.files:
+            for corpus, paths in enumerate(self.files):
                 counts = [0] * len(paths)
                 streams = [lines_in(path, self.on_bad_utf8, reports[i]) for i, path in enumerate(paths)]
                 while any(blocks := [list(islice(stream, _LINES)) for stream in streams]):
                     for i, block in enumerate(blocks):
                         _check_text(paths[i], counts[i], block)
-                    for number, (src, tgt, *links) in enumerate(zip(*blocks, strict=False), counts[0] + 1):
-                        if links:
-                            _check_links(paths[2], number, links[0], (src, tgt))
-                        if src.strip() and tgt.strip():
+                    for number, pair in enumerate(zip(*blocks, strict=False), counts[0] + 1):
+                        if len(pair) > 2:
+                            _check_links(paths[2], number, pair)
+                        if pair[0].strip() and pair[1].strip():
                             usable += 1
                             if candidates:
-                                candidates.offer(src)
+                                candidates.offer(usable, corpus, pair)
                     counts = [count + len(block) for count, block in zip(counts, blocks, strict=True)]
                     progress.advance(len(blocks[0]))
                 _check_counts(paths, counts)
@@ -220,8 +220,9 @@ def _check_counts(paths: Sequence[Path], counts: Sequence[int]) -> None:
         )
 
 
-def _check_links(path: Path, number: int, line: str, pair: tuple[str, str]) -> None:
-    """Raises InputError unless line `number` is a word alignment of the pair."""
+def _check_links(path: Path, number: int, pair: TextPair) -> None:
+    """Raises InputError unless line `number` is a word alignment of its pair."""
+    src, tgt, line = pair
     try:
         links = read_pharaoh(line)
     except ValueError as error:
@@ -229,7 +230,7 @@ def _check_links(path: Path, number: int, line: str, pair: tuple[str, str]) -> N
             f"{path}: line {number} must have links in Pharaoh format, such as 0-0 1-2, got "
             f"{printable(str(error))[:LONGEST_SHOWN]!r}; give the output of an aligner such as fast_align."
         ) from None
-    sides = ((side, len(text.split())) for side, text in zip(("source", "target"), pair, strict=True))
+    sides = ((side, len(text.split())) for side, text in zip(("source", "target"), (src, tgt), strict=True))
     for i, (side, words) in enumerate(sides):
         if len(links) and (last := int(links[:, i].max())) >= words:
             raise InputError(
@@ -238,23 +239,31 @@ def _check_links(path: Path, number: int, line: str, pair: tuple[str, str]) -> N
             )
 
 
+class HeldOutPair(NamedTuple):
+    """A pair that may be held out, and its places among the usable pairs and the corpora."""
+
+    number: int
+    corpus: int
+    pair: TextPair
+
+
 class HeldOut:
-    """Chooses random source sentences and counts their pairs, in one pass and bounded memory.
+    """Chooses random source sentences and collects their pairs, in one pass.
 
     It keeps the HELD_OUT_SOURCES sentences with the smallest hashes. A sentence that is not among the smallest so far
-    can never be later, so the counts are complete.
+    can never be later, so the pairs are complete.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._pairs_of: dict[str, int] = {}
+        self._pairs_of: dict[str, list[HeldOutPair]] = {}
         self._heap = list[tuple[int, str]]()  # negated hashes, so that the largest comes first, and sentences
 
-    def offer(self, src: str) -> None:
-        """Considers the source sentence of another pair."""
-        src = src.strip()
+    def offer(self, number: int, corpus: int, pair: TextPair) -> None:
+        """Considers another pair, whose fields are those of a HeldOutPair."""
+        src = pair[0].strip()
         if src in self._pairs_of:
-            self._pairs_of[src] += 1
+            self._pairs_of[src].append(HeldOutPair(number, corpus, pair))
             return
         entry = -hash_of(src, seed=self.seed), src
         if len(self._heap) < HELD_OUT_SOURCES:
@@ -264,22 +273,22 @@ class HeldOut:
             del self._pairs_of[largest]
         else:
             return
-        self._pairs_of[src] = 1
+        self._pairs_of[src] = [HeldOutPair(number, corpus, pair)]
 
-    def chosen(self, pairs: int) -> dict[str, int]:
-        """Returns the number of pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`. Raises
+    def chosen(self, pairs: int) -> dict[str, list[HeldOutPair]]:
+        """Returns the pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`. Raises
         InputError if there is only one sentence."""
-        result: dict[str, int] = {}
+        result: dict[str, list[HeldOutPair]] = {}
         left = int(pairs * HELD_OUT_SHARE)
         sources = [src for _, src in sorted(self._heap, reverse=True)]
         for src in sources:
-            if self._pairs_of[src] <= left:
+            if len(self._pairs_of[src]) <= left:
                 result[src] = self._pairs_of[src]
-                left -= self._pairs_of[src]
+                left -= len(result[src])
         if not result:  # a tiny corpus: hold out the sentence with the fewest pairs
-            src = min(sources, key=self._pairs_of.__getitem__)
+            src = min(sources, key=lambda src: len(self._pairs_of[src]))
             result = {src: self._pairs_of[src]}
-        if sum(result.values()) == pairs:
+        if sum(map(len, result.values())) == pairs:
             raise InputError(
                 "the corpus has only one source sentence, so none can be held out for validation; "
                 "give `valid_src` and `valid_tgt`, or more text."
@@ -296,8 +305,8 @@ class Split:
     """The survey of the training text, including held-out pairs."""
     valid: Corpus | None
     valid_survey: Survey | None
-    held_out: dict[str, int]
-    """The number of pairs of each held-out source sentence; empty if there is a validation text."""
+    held_out: dict[str, list[HeldOutPair]]
+    """The pairs of each held-out source sentence; empty if there is a validation text."""
     seed: int
     simplifies: bool = False
     """Whether `source_text` is applied to sources."""
@@ -305,12 +314,12 @@ class Split:
     @property
     def usable(self) -> int:
         """The number of training pairs with text on both sides."""
-        return self.survey.usable - sum(self.held_out.values())
+        return self.survey.usable - sum(map(len, self.held_out.values()))
 
     @property
     def validation_size(self) -> int:
         """The number of validation pairs."""
-        return self.valid_survey.pairs if self.valid_survey else sum(self.held_out.values())
+        return self.valid_survey.pairs if self.valid_survey else sum(map(len, self.held_out.values()))
 
     def training_pairs(self) -> Iterator[Iterator[TextPair]]:
         """Yields the pairs that are not held out, like `Corpus.by_corpus`."""
@@ -319,8 +328,12 @@ class Split:
 
     def validation_pairs(self) -> Iterator[Iterator[TextPair]]:
         """Yields the validation pairs, or the pairs held out of each training corpus, like `Corpus.by_corpus`."""
-        for pairs in (self.valid or self.corpus).by_corpus():
-            yield (self._read(pair) for pair in pairs if self.valid or self._is_held_out(pair))
+        if self.valid:
+            yield from (map(self._read, pairs) for pairs in self.valid.by_corpus())
+            return
+        held_out = sorted(itertools.chain(*self.held_out.values()))
+        for corpus in range(len(self.survey.lines)):
+            yield (self._read(some.pair) for some in held_out if some.corpus == corpus)
 
     def _read(self, pair: TextPair) -> TextPair:
         """Returns a pair as the model reads it. If links refer to the source's words, their number does not change. A
