@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import statistics
 from collections import Counter
@@ -12,7 +13,7 @@ import regex
 
 from vtrans.apps.cleaning.clean_options import CleanOptions
 from vtrans.apps.cleaning.detection import probabilities
-from vtrans.data.preparation.encode import TextPair, hash_of
+from vtrans.data.preparation.encode import TextPair
 from vtrans.data.preparation.overlap import script_of
 from vtrans.text.languages import UNSPACED
 
@@ -173,4 +174,5 @@ def urls(line: str) -> set[str]:
 
 def key_of(src: str, tgt: str) -> int:
     """Returns an 8-byte hash of the words of a pair, without case and punctuation."""
-    return hash_of(bare(src), bare(tgt))
+    text = f"{bare(src)}\n{bare(tgt)}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")

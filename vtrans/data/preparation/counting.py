@@ -24,8 +24,10 @@ MOST_QUOTED = 3  # maximum number of quoted words that may be a name
 _INSIDE = regex.compile(r"[\p{Ll}\p{N},;]$")  # the end of a word inside a sentence
 _END = regex.compile(r"[\p{STerm}:;,\u2026][\p{Quotation_Mark}\p{Pe}]*$")
 _QUOTES = '"\u00ab\u00bb\u2018\u201a-\u201f\u2039\u203a\u300c-\u300f\uff02\uff62\uff63'  # but for apostrophes
-_MARK_OR_DIGIT = re.compile(rf"[\d'\u2019{_QUOTES}]")
-_BEGINS = re.compile(rf"[\d{_QUOTES}]|(?<![^\W_])['\u2019]")  # no apostrophe after a letter, as in "don't"
+# Where a number or a quotation may begin; no apostrophe after a letter, as in "don't". A set of characters without \d,
+# which would make the search twice as slow; beyond the Basic Multilingual Plane, all characters count as digits.
+_DIGITS = "".join(filter(str.isdecimal, map(chr, range(1 << 16)))) + "\U00010000-\U0010ffff"
+_BEGINS = re.compile(rf"[{_DIGITS}{_QUOTES}'\u2019](?<![^\W_]['\u2019])")
 _QUOTED = regex.compile(
     rf"((?:[{_QUOTES}]|(?<![\p{{L}}\p{{N}}])['\u2019])\s?)"
     rf"(\S(?:[^'\u2019{_QUOTES}]|(?<=\p{{L}})['\u2019](?=\p{{L}})){{0,300}}?)(\s?['\u2019{_QUOTES}])(?!\p{{Ll}})"
@@ -113,7 +115,7 @@ def _is_end(text: str) -> bool:  # the last characters of a line
 def _count_forms(text: str, side: _Rows) -> list[str]:
     """Counts the quotation marks, numbers and heading of a line. Returns the quoted texts."""
     quotes = []
-    if (mark := _MARK_OR_DIGIT.search(text)) and _BEGINS.search(text, mark.start()):
+    if _BEGINS.search(text):
         quotes = _QUOTED.findall(text)
         for number in _NUMBER.finditer(text):
             _count_number(number[0], number["label"] is not None, side)

@@ -5,12 +5,11 @@ Does not import torch, so that workers start quickly and stay small.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,19 +82,6 @@ class Encoded:
     """Links between the subwords of the kept pairs: alternating source and target positions, and the count of these
     numbers per pair."""
     counting: Counting | None = None
-
-
-@cache
-def _keyed(seed: int) -> Any:
-    return hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
-
-
-def hash_of(*lines: str, seed: int = 0) -> int:
-    """Returns an 8-byte hash of a sentence or pair, ignoring surrounding whitespace."""
-    text = "\n".join(map(str.strip, lines)).encode()
-    digest = _keyed(seed).copy()
-    digest.update(text)
-    return int.from_bytes(digest.digest(), "little")
 
 
 def reason_to_drop(src: int, tgt: int, max_tokens: int | None, max_ratio: float | None) -> str | None:

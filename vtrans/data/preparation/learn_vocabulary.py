@@ -168,7 +168,8 @@ def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: 
                 text, *number = sentence.split("\t") if "input_format" in settings else [sentence]
                 for piece in unlearned:
                     text = text.replace(piece, " ")
-                yield "\t".join((_DIGIT.sub(edge, text), *number))
+                text = text if text.isascii() else _DIGIT.sub(edge, text)
+                yield "\t".join((text, *number))
         except BaseException as error:
             failure.append(error)
             raise

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.data.links import read_pharaoh
 from vtrans.data.options import PrepareOptions
-from vtrans.data.preparation.encode import TextPair, hash_of
+from vtrans.data.preparation.encode import TextPair
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import printable, reason
@@ -255,7 +255,7 @@ class HeldOut:
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        self._hash = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
         self._pairs_of: dict[str, list[HeldOutPair]] = {}
         self._heap = list[tuple[int, str]]()  # negated hashes, so that the largest comes first, and sentences
 
@@ -265,7 +265,9 @@ class HeldOut:
         if src in self._pairs_of:
             self._pairs_of[src].append(HeldOutPair(number, corpus, pair))
             return
-        entry = -hash_of(src, seed=self.seed), src
+        digest = self._hash.copy()
+        digest.update(src.encode())
+        entry = -int.from_bytes(digest.digest(), "little"), src
         if len(self._heap) < HELD_OUT_SOURCES:
             heapq.heappush(self._heap, entry)
         elif entry > self._heap[0]:
@@ -324,7 +326,8 @@ class Split:
     def training_pairs(self) -> Iterator[Iterator[TextPair]]:
         """Yields the pairs that are not held out, like `Corpus.by_corpus`."""
         for pairs in self.corpus.by_corpus():
-            yield (self._read(pair) for pair in pairs if not self._is_held_out(pair))
+            # A pair with a blank target stays in the training text, where it is counted as empty and dropped.
+            yield (self._read(pair) for pair in pairs if pair[0].strip() not in self.held_out or not pair[1].strip())
 
     def validation_pairs(self) -> Iterator[Iterator[TextPair]]:
         """Yields the validation pairs, or the pairs held out of each training corpus, like `Corpus.by_corpus`."""
@@ -343,10 +346,6 @@ class Split:
         src, tgt, *links = pair
         text, target = source_text(src), tgt if tgt[:1].isalnum() or source_text(tgt).strip() else ""
         return (src if links and len(text.split()) != len(src.split()) else text, target, *links)
-
-    def _is_held_out(self, pair: TextPair) -> bool:
-        # A pair with a blank target stays in the training text, where it is counted as empty and dropped.
-        return pair[0].strip() in self.held_out and bool(pair[1].strip())
 
 
 class Sample:
