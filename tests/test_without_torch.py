@@ -1,4 +1,4 @@
-"""Translating needs no torch: neither is it imported where it is installed, nor missed where it is not."""
+"""Translating and preparing need no torch: neither is it imported where it is installed, nor missed where it is not."""
 
 import re
 import subprocess
@@ -40,6 +40,9 @@ assert not run("translate", "--model", RUN, "--input", "lines.en", "--output", "
 assert not run("translate", "page.html", "--model", RUN, "--to", "de", "--output", "page.de.html")
 assert not run("logprob", "lines.en", "lines.de", "--model", RUN, "--output", "scores")
 assert open("page.de.html").read()
+open("some.en", "w").write("a dog\\na cat\\n")
+open("some.de", "w").write("ein Hund\\neine Katze\\n")
+assert not run("prepare-bpe", "--src", "some.en", "--tgt", "some.de")
 """
 SERVER = """
 from vtrans.apps.server import app, models, running, service
@@ -54,7 +57,7 @@ def python(program: str, run: RunFolder, folder: Path) -> subprocess.CompletedPr
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("program", [LIBRARY, COMMANDS, SERVER], ids=["library", "commands", "server"])
-def test_translating_imports_no_torch(program: str, missing: bool, tmp_path: Path, tiny_run: RunFolder) -> None:
+def test_translating_and_preparing_import_no_torch(program: str, missing: bool, tmp_path: Path, tiny_run: RunFolder) -> None:
     after = "\nassert sys.modules.get('torch') is None"
     done = python((GONE if missing else "") + program + after, tiny_run, tmp_path)
     assert done.returncode == 0, done.stderr
