@@ -57,7 +57,9 @@ def python(program: str, run: RunFolder, folder: Path) -> subprocess.CompletedPr
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("program", [LIBRARY, COMMANDS, SERVER], ids=["library", "commands", "server"])
-def test_translating_and_preparing_import_no_torch(program: str, missing: bool, tmp_path: Path, tiny_run: RunFolder) -> None:
+def test_translating_and_preparing_import_no_torch(
+    program: str, missing: bool, tmp_path: Path, tiny_run: RunFolder
+) -> None:
     after = "\nassert sys.modules.get('torch') is None"
     done = python((GONE if missing else "") + program + after, tiny_run, tmp_path)
     assert done.returncode == 0, done.stderr

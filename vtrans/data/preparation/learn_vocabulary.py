@@ -20,7 +20,7 @@ import sentencepiece
 
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.encode import ADVICE, encoders
-from vtrans.data.preparation.parallel_text import Sample, Split, batches_of
+from vtrans.data.preparation.parallel_text import Sample, Split
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.workers import map_in_workers
@@ -118,9 +118,10 @@ def learn(
 def _counted(sentences: Iterable[str], workers: int) -> Iterator[str]:
     """Yields the words of sentences, each with a tab and its number. BPE learns the same from them, in a quarter of the
     time and without holding the sentences. Their order depends on `workers`, but SentencePiece sorts them."""
-    texts = ("\n".join(chain.from_iterable(batch)) for batch in batches_of(zip(sentences, strict=True)))
+    batches = sentences.batches() if isinstance(sentences, Sample) else [list(sentences)]
+    texts = chain(map("\n".join, batches), repeat(None, workers))
     counts = Counter[str]()
-    for some in map_in_workers(_WordCounter, chain(texts, repeat(None, workers)), workers, "counting words", ADVICE):
+    for some in map_in_workers(_WordCounter, texts, workers, "counting words", ADVICE):
         counts.update(some)
     counts.pop("", None)
     while counts:  # SentencePiece copies each word
@@ -138,7 +139,9 @@ class _WordCounter:
     def __call__(self, text: str | None) -> Counter[str]:
         if text is None:
             return self._counts
-        self._counts.update(chain.from_iterable(map(words_between_spaces, text.split("\n"))))
+        # Splitting a whole text takes a sixth less time than splitting its lines.
+        lines = text.split("\n") if "\u2581" in text else [text.replace("\n", " ")]
+        self._counts.update(chain.from_iterable(map(words_between_spaces, lines)))
         return Counter()
 
 

@@ -359,11 +359,15 @@ class Sample:
         self._sides = {"src": (0,), "tgt": (1,), "both": (0, 1)}[side]
 
     def __iter__(self) -> Iterator[str]:
+        return itertools.chain.from_iterable(self.batches())
+
+    def batches(self) -> Iterator[list[str]]:
+        """Yields the sentences in lists of limited length."""
         pairs = itertools.chain.from_iterable(self.split.training_pairs())
         usable = (pair for pair in pairs if pair[0].strip() and pair[1].strip())
         for batch in batches_of(sampled(usable, self.split.usable, self.size, self.split.seed)):
             self.on_pairs(len(batch))
-            yield from (pair[side] for pair in batch for side in self._sides)
+            yield [pair[side] for pair in batch for side in self._sides]
 
 
 def batches_of(pairs: Iterable[TextPair]) -> Iterator[list[TextPair]]:
@@ -382,6 +386,9 @@ def batches_of(pairs: Iterable[TextPair]) -> Iterator[list[TextPair]]:
 def sampled(items: Iterable[T], total: int, size: int, seed: int) -> Iterator[T]:
     """Yields up to `size` random items out of `total`, in order and without storing them (Knuth, The Art of Computer
     Programming 2, 3.4.2, algorithm S)."""
+    if total <= size:
+        yield from items
+        return
     dice, left = random.Random(seed), total
     for item in items:
         if dice.random() * left < size:
