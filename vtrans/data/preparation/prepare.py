@@ -2,7 +2,7 @@
 
 Text is streamed from its files in several passes, and ids are written to disk immediately. Memory therefore depends on
 the sample for learning the vocabulary, not on the size of the corpus: on its different words for BPE with the rule nfc
-(0.35 GB in all for 1 million short pairs and two workers), otherwise on its sentences (about 1 kB per line).
+(0.22 GB in all for 1 million short pairs and two workers), otherwise on its sentences (about 1 kB per line).
 """
 
 from __future__ import annotations
