@@ -86,8 +86,9 @@ def learn(
     """Returns a vocabulary learned from all of `sentences`, which may be iterated several times.
 
     A `size` of None means DEFAULT_VOCAB_SIZE or the nearest possible size. Other settings come from `options`. Each
-    symbol of `options` and each of `tags` gets a piece, whether or not it occurs. Equal input gives equal bytes. Errors
-    call the text `name`. Raises SizeError if the text does not allow `size`, InputError if it allows no vocabulary.
+    symbol of `options` and each of `tags` gets a piece, whether or not it occurs. Equal input gives equal bytes,
+    whatever the number of `workers`, which count words. Errors call the text `name`. Raises SizeError if the text does
+    not allow `size`, InputError if it allows no vocabulary.
     """
     assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
     settings = {

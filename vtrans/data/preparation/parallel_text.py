@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.data.links import read_pharaoh
@@ -38,6 +38,9 @@ FILES = ("src", "tgt", "alignments")
 
 _LINES = 256  # checked or counted at a time
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch for encoding
+
+HeldOutPair = tuple[int, int, TextPair]
+"""The place of a pair among the usable pairs, its corpus, and the pair itself."""
 
 T = TypeVar("T")
 
@@ -239,14 +242,6 @@ def _check_links(path: Path, number: int, pair: TextPair) -> None:
             )
 
 
-class HeldOutPair(NamedTuple):
-    """A pair that may be held out, and its places among the usable pairs and the corpora."""
-
-    number: int
-    corpus: int
-    pair: TextPair
-
-
 class HeldOut:
     """Chooses random source sentences and collects their pairs, in one pass.
 
@@ -260,10 +255,10 @@ class HeldOut:
         self._heap = list[tuple[int, str]]()  # negated hashes, so that the largest comes first, and sentences
 
     def offer(self, number: int, corpus: int, pair: TextPair) -> None:
-        """Considers another pair, whose fields are those of a HeldOutPair."""
+        """Considers another pair. The arguments are the values of a HeldOutPair."""
         src = pair[0].strip()
         if src in self._pairs_of:
-            self._pairs_of[src].append(HeldOutPair(number, corpus, pair))
+            self._pairs_of[src].append((number, corpus, pair))
             return
         digest = self._hash.copy()
         digest.update(src.encode())
@@ -275,11 +270,11 @@ class HeldOut:
             del self._pairs_of[largest]
         else:
             return
-        self._pairs_of[src] = [HeldOutPair(number, corpus, pair)]
+        self._pairs_of[src] = [(number, corpus, pair)]
 
     def chosen(self, pairs: int) -> dict[str, list[HeldOutPair]]:
-        """Returns the pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`. Raises
-        InputError if there is only one sentence."""
+        """Returns the pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`. Raises InputError if
+        there is only one sentence."""
         result: dict[str, list[HeldOutPair]] = {}
         left = int(pairs * HELD_OUT_SHARE)
         sources = [src for _, src in sorted(self._heap, reverse=True)]
@@ -336,7 +331,7 @@ class Split:
             return
         held_out = sorted(itertools.chain(*self.held_out.values()))
         for corpus in range(len(self.survey.lines)):
-            yield (self._read(some.pair) for some in held_out if some.corpus == corpus)
+            yield (self._read(pair) for _, number, pair in held_out if number == corpus)
 
     def _read(self, pair: TextPair) -> TextPair:
         """Returns a pair as the model reads it. If links refer to the source's words, their number does not change. A
