@@ -96,7 +96,7 @@ TINY = (
     "train.valid_sentences=4",
     "train.samples=1",
     'train.kernels="onednn"',
-    "train.compiled=false",
+    "train.compiled=true",
     'train.precision="float32"',
     "search.beam=2",
     "search.alpha=0.6",
@@ -235,7 +235,9 @@ def every_step_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFold
 @pytest.fixture(scope="session")
 def ending_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> RunFolder:
     """A run whose model ends some of its translations; never write into it."""
-    return tiny_train(tiny_data, tmp_path_factory.mktemp("ending-run") / "run", "train.batch_tokens=280")
+    return tiny_train(
+        tiny_data, tmp_path_factory.mktemp("ending-run") / "run", "train.batch_tokens=280", "train.compiled=false"
+    )
 
 
 @pytest.fixture

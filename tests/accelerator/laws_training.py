@@ -28,7 +28,10 @@ from vtrans.translate.translator import Translator
 
 pretended.register()
 DEVICE = torch.device(pretended.NAME)
-FEW = ("train.max_steps=3", "train.checkpoint_every=3", "train.log_every=1", "train.warmup=2", 'train.kernels="blas"')
+FEW = (
+    *("train.max_steps=3", "train.checkpoint_every=3", "train.log_every=1", "train.warmup=2"),
+    *('train.kernels="blas"', "train.compiled=false"),  # as on the device
+)
 FEATURES: dict[str, tuple[str, ...]] = {
     "plain": (),
     "muon": (
