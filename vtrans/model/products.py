@@ -171,10 +171,7 @@ class _Bfloat16Product(torch.autograd.Function):
         x_PI, half_OI = _padded_bfloat16(x_NI), weight_OI.bfloat16()
         ctx.save_for_backward(x_PI, half_OI)
         ctx.dtypes = x_NI.dtype, weight_OI.dtype
-        if bias_O is None or not HAS_ONEDNN:
-            out_PO = F.linear(x_PI, half_OI, None if bias_O is None else bias_O.bfloat16())
-        else:  # torch would first copy the bias to each row
-            out_PO = _onednn_product(x_PI, half_OI, bias_O.bfloat16())
+        out_PO = F.linear(x_PI, half_OI, None if bias_O is None else bias_O.bfloat16())
         return out_PO[: x_NI.numel() // x_NI.shape[-1]].view(*x_NI.shape[:-1], -1)
 
     @staticmethod
