@@ -164,7 +164,7 @@ class TrainConfig:
         "Library of float32 products on a CPU: auto (chosen by the processor), onednn, or blas (MKL on x86).",
     )
     compiled: bool = _free_flag(
-        True, "Compute attention and the loss in compiled code on a CPU, unless it cannot be compiled."
+        True, "On a CPU, use compiled code for attention, residual connections and the loss, if it can be compiled."
     )
     tensorboard: bool = _free_flag(False, "Also write metrics for TensorBoard, to RUN/tensorboard.")
     parallel: str = _free_choice(

@@ -1,5 +1,5 @@
-"""The choice of kernels on a CPU: which library computes a float32 product, and whether compiled code computes the
-attention and the loss of a training.
+"""The choice of kernels on a CPU: which library computes a float32 product, and whether training uses compiled code for
+attention, residual connections and the loss.
 
 The faster library depends on the processor: on two Zen 5 cores oneDNN computes [4096, 256] x [256, 1024] at 550 GFLOP/s
 and MKL at 245; on two cores of a Xeon, MKL computes [4096, 256] x [256, 8000] at 144 GFLOP/s and oneDNN at 106. So
@@ -9,7 +9,7 @@ training states record them.
 `KERNELS` is the choice of this process. A process trains at most one model; models that only translate can share the
 choice.
 
-Legend: B sentences, T queries, n keys, D model width, p positions, V vocabulary.
+Legend: B sentences, T queries, n keys, D model width, p target positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kernels:
     """A choice of kernels.
 
     `library`, "onednn" or "blas", computes the products of at least ONEDNN_PRODUCTS multiplications. The BLAS library
-    computes all smaller ones. `compiled`: whether compiled code computes the attention and the loss of a training.
+    computes all smaller ones. `compiled`: whether training uses compiled code.
     """
 
     library: str = "onednn"
@@ -76,8 +76,8 @@ def current() -> Kernels:
 
 
 def compiled_for(x: Tensor, dropout: float = 0.0) -> Compiled | None:
-    """Returns the code that computes the attention or the loss for `x`, or None if torch does. `dropout` is the dropout
-    rate of the attention weights."""
+    """Returns the compiled code if it computes attention, a residual connection or the loss for `x`, or None if torch
+    does. `dropout` is the dropout rate of the attention weights."""
     supported = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and not dropout
     return COMPILED if KERNELS.compiled and supported and not torch.compiler.is_compiling() else None
 

@@ -40,7 +40,7 @@ INSTRUCTIONS = {"avx512": ("-mavx512f", "-mavx512bw", "-mfma"), "avx2": ("-mavx2
 MACOS = "11.0"
 ADVICE = "install the package g++ (gcc-c++ on Fedora, the command line tools of Xcode on macOS)"
 CAPABILITY_VARIABLE = "ATEN_CPU_CAPABILITY"
-SECONDS = 300  # timeout of the compiler, which usually takes 2 to 4
+SECONDS = 300  # timeout of the compiler, which takes 5 to 20
 
 
 class CompilerError(VtransError):

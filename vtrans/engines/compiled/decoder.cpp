@@ -27,8 +27,8 @@ int with_numbers(int halves, Compute compute) {
 
 }  // namespace vtrans
 
-// Functions for Python. Arrays are dense; the comments state their sizes. If memory
-// is exhausted, a returned pointer is null, and a returned number is negative.
+// Functions for Python. Arrays are dense; the comments state their sizes. If memory is exhausted, a returned pointer is
+// null, and a returned number is negative.
 
 using namespace vtrans;
 
@@ -162,7 +162,8 @@ int attention_backward(const AttentionSizes* sizes, int halves, int threads, con
     });
 }
 
-// See add_dropped; `out` [count] is in float32, and in the gradient `y` is, and `out` is not.
+// See add_dropped, whose arrays are [count]. `halves` is about the output of the sublayer and its gradient; everything
+// else is in float32.
 int residual(int halves, int threads, const float* x, const void* y, void* out, int64_t count, const uint32_t* seeds,
              int dropped) {
     return with_numbers(halves, [&](auto zero) {

@@ -14,7 +14,7 @@ inline float number(uint16_t x) { return single(x); }
 inline void store(float x, float* to) { *to = x; }
 inline void store(float x, uint16_t* to) { *to = half(x); }
 
-// e^x for x <= 0, but 0 below 2e-35: products of denormal numbers are slow.
+// e^x for x <= 0, but 0 instead of less than 2e-35: products of denormal numbers are slow.
 inline float weight_of(float x) { return x < -80.0f ? 0.0f : exponential(x); }
 
 // The left matrix of a small product: neighbours in a column are `down` apart, those in a row `right`.
