@@ -70,8 +70,7 @@ def test_each_tensor_with_a_row_per_subword_is_matched_by_subword(
         assert torch.equal(model.state_dict()[name], given.state_dict()[name])
     shared = sum(data.src_vocab.piece(i) in places for i in range(size))
     assert (shared < size) == (data is other_data)
-    assert taken.rows["src_embedding"] == (shared, size)
-    assert f"{shared} of {size} rows of src_embedding" in str(taken)
+    assert taken["src_embedding"] == (shared, size)
 
 
 def rows_of(model: Transformer, role: str, data: DataFolder) -> dict[str, torch.Tensor]:
@@ -89,13 +88,13 @@ def test_any_tie_starts_from_any_other(tmp_path: Path, tiny_data: DataFolder, ti
     one = rows_of(load_model(files["src-tgt-softmax"]).model, "src_embedding", tiny_data)
     three = made(tiny_data_separate, "none")
     taken = warm_start(three, tiny_data_separate.src_vocab, tiny_data_separate.tgt_vocab, files["src-tgt-softmax"])
-    assert set(taken.rows) == {"src_embedding", "tgt_embedding", "projection"}
-    assert taken.rows["tgt_embedding"] == taken.rows["projection"]
-    for role in taken.rows:
+    assert set(taken) == {"src_embedding", "tgt_embedding", "projection"}
+    assert taken["tgt_embedding"] == taken["projection"]
+    for role in taken:
         assert torch.equal(rows_of(three, role, tiny_data_separate)["e"], one["e"])
     # From three matrices to one: the projection's row, or the source's if the target lacks the subword.
     apart = load_model(files["none"]).model
-    given = {role: rows_of(apart, role, tiny_data_separate) for role in taken.rows}
+    given = {role: rows_of(apart, role, tiny_data_separate) for role in taken}
     only_source = next(iter(one.keys() & given["src_embedding"].keys() - given["projection"].keys()))
     for tie, first in (("src-tgt-softmax", "projection"), ("src-tgt", "tgt_embedding")):
         joint = made(tiny_data, tie)
@@ -143,7 +142,8 @@ def test_a_run_resumes_exactly_without_the_model_file(
     file = tmp_path / "model.safetensors"
     shutil.copyfile(tiny_run.best, file)
     settings = ("train.checkpoint_every=4", "train.ema=0.9")
-    begin(other_data, tmp_path / "whole", file, *settings, "train.max_steps=8")
+    said = begin(other_data, tmp_path / "whole", file, *settings, "train.max_steps=8")
+    assert " of 320 rows of src_embedding" in said
     begin(other_data, tmp_path / "run", file, *settings, "train.max_steps=4")
     plain = tiny_train(other_data, tmp_path / "plain", *settings, "train.max_steps=8")
     state = RunFolder(tmp_path / "run").state_file(4)

@@ -125,9 +125,10 @@ def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progres
     run = job.run
     if overwritten(file, (run.last, run.best, run.averaged, *map(run.step_file, run.steps()))):
         raise InputError(f"`out` must not be {run.path}, where training would replace {file}.")
-    taken = warm_start(model, job.data.src_vocab, job.data.tgt_vocab, file)
+    copied = warm_start(model, job.data.src_vocab, job.data.tgt_vocab, file)
     progress.init_from = str(path)
-    job.console.info(f"{taken}{f' ({reason})' if reason else ''}")
+    rows = ", ".join(f"{taken:,} of {size:,} rows of {name}" for name, (taken, size) in copied.items())
+    job.console.info(f"weights of {file}: every layer, {rows}{f' ({reason})' if reason else ''}")
 
 
 def _check_ranks_agree(job: Job, progress: Progress) -> None:

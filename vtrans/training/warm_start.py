@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -20,21 +19,11 @@ from vtrans.text.vocabulary import Vocabulary
 # from the first of them that has its subword.
 _BY_SUBWORD = ("projection", "tgt_embedding", "src_embedding")
 
-
-@dataclass(frozen=True)
-class WarmStart:
-    """The record of a warm start: the model file, and for each tensor with a row per subword the number of rows copied
-    and of all rows."""
-
-    path: Path
-    rows: dict[str, tuple[int, int]]
-
-    def __str__(self) -> str:
-        rows = ", ".join(f"{taken:,} of {size:,} rows of {name}" for name, (taken, size) in self.rows.items())
-        return f"weights of {self.path}: every layer, {rows}"
+Copied = dict[str, tuple[int, int]]
+"""For each tensor with a row per subword, the number of rows copied and of all rows."""
 
 
-def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path) -> WarmStart:
+def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path) -> Copied:
     """Copies the weights of a model file into `model`. Raises InputError if the architectures differ; FileError if the
     file is damaged.
 
@@ -72,7 +61,7 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
         reach = min(len(there), len(parameter)) if module.endswith("_positions") else len(parameter)
         assert there[:reach].shape == parameter[:reach].shape, "equal architectures have equal shapes"
         parameter.data[:reach].copy_(there.data[:reach])
-    return WarmStart(path, rows)
+    return rows
 
 
 def _owners(model: Transformer) -> Iterator[tuple[list[str], Tensor]]:

@@ -67,14 +67,6 @@ int batch_select(Batch* batch, const int64_t* kept, int count) {
     });
 }
 
-// Returns the maximum number of slots of a sentence.
-int batch_slots(Batch* batch) {
-    int largest = 0;
-    for (const auto& place : batch->places)
-        if (place) largest = std::max(largest, place->self_slots[0].capacity);
-    return largest;
-}
-
 // Returns the number of position rows that the next step reads.
 int batch_positions(Batch* batch) {
     int needed = 0;
@@ -93,7 +85,7 @@ int batch_reorder(Batch* batch, const int64_t* parents) {
     return or_failed(-1, [&] { return batch->reorder(parents), 0; });
 }
 
-// `rows` [N], here and below; `out` [N, D].
+// `rows` [N], here and below; `out` [N, D], the decoder's output, with which tests check the projection.
 int batch_hidden(Batch* batch, const int64_t* rows, int N, float* out) {
     return or_failed(-1, [&] {
         for (const Output& output : batch->outputs(rows, N)) out = std::copy_n(output.x, batch->D, out);

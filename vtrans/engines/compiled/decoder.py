@@ -51,7 +51,6 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "batch_admit": (_INT, (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER)),
     "batch_drop": (None, (_POINTER, _POINTER, _INT)),
     "batch_select": (_INT, (_POINTER, _POINTER, _INT)),
-    "batch_slots": (_INT, (_POINTER,)),
     "batch_positions": (_INT, (_POINTER,)),
     "batch_step": (_INT, (_POINTER, _POINTER, _POINTER)),
     "batch_reorder": (_INT, (_POINTER, _POINTER)),
@@ -187,24 +186,14 @@ class CompiledDecoder:
             memory(counts_b),
         )
 
-    def hidden(self, state: CompiledState, tokens_BK: Ints, live_r: Ints) -> Logprobs:
-        """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
-        self._advance(state, tokens_BK)
-        out_rD = np.empty((len(live_r), self.config.d_model), dtype=np.float32)
-        self.library.batch_hidden(state.pointer, memory(live_r), len(live_r), memory(out_rD))
-        return out_rD
-
     def step(
         self, state: CompiledState, tokens_BK: Ints, live_r: Ints, best: int | None = None
     ) -> Iterable[LogprobBlock]:
-        self._advance(state, tokens_BK)
+        rows_PD = self.tgt_positions(self.library.batch_positions(state.pointer))
+        self.library.batch_step(state.pointer, memory(np.ascontiguousarray(tokens_BK, np.int64)), memory(rows_PD))
         if best is not None:
             return (self._best(state, live_r, best),)
         return (self._logprobs(state, live_r[i : i + self.rows]) for i in range(0, len(live_r), self.rows))
-
-    def _advance(self, state: CompiledState, tokens_BK: Ints) -> None:
-        rows_PD = self.tgt_positions(self.library.batch_positions(state.pointer))
-        self.library.batch_step(state.pointer, memory(np.ascontiguousarray(tokens_BK, np.int64)), memory(rows_PD))
 
     def _logprobs(self, state: CompiledState, live_n: Ints) -> Logprobs:
         out_nV = np.empty((len(live_n), self.vocabulary), dtype=np.float32)
