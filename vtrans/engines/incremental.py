@@ -132,9 +132,8 @@ class Shortlisted(IncrementalDecoder):
     """
 
     def __init__(self, decoder: IncrementalDecoder, common_V: NDArray[np.bool_], more: More) -> None:
-        self.model, self.device, self._decoder = decoder.model, decoder.device, decoder
-        self.reuse_slots, self.rows = decoder.reuse_slots, decoder.rows
-        self._common_V, self._more = torch.from_numpy(common_V), more
+        super().__init__(decoder.model)
+        self._decoder, self._common_V, self._more = decoder, torch.from_numpy(common_V), more
 
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]], width: int) -> Cache:

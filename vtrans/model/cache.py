@@ -34,9 +34,6 @@ class SourceCache(NamedTuple):
     keep_bS: Tensor  # True at the positions that are attended to
     lengths: Sequence[int]
 
-    def without_positions(self) -> SourceCache:
-        return SourceCache(self.kv_L2bHSd[..., :0, :], self.keep_bS[:, :0], [0] * len(self.lengths))
-
 
 class LayerSlots(NamedTuple):
     """One layer's keys and values during one step, with the bias of the attention scores: 0 at the slots that a row
@@ -323,7 +320,8 @@ class Cache:
         one_sequence, first = self.memory is None, len(self.positions)
         B = first + len(source.lengths) - len(places)
         taken = [*places, *range(first, B)]
-        at_b, nothing = self._numbers(taken), source.without_positions()
+        at_b, kv_L2bHSd = self._numbers(taken), source.kv_L2bHSd
+        nothing = SourceCache(kv_L2bHSd[..., :0, :], source.keep_bS[:, :0], [0] * len(source.lengths))
         self.history.admit(source if one_sequence else nothing, taken, at_b, B)
         if self.memory is not None:
             self.memory.admit(source, taken, at_b, B)

@@ -42,12 +42,15 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("chunk", [0, 1, 3 * V, N * V])
+@pytest.mark.parametrize("chunk", [1 << 23, 1, 3 * V, N * V])
 @pytest.mark.parametrize(("smoothing", "biased"), [(0.0, False), (0.1, True), (0.5, False)])
-def test_value_and_gradient_equal_the_plain_formula(smoothing: float, biased: bool, chunk: int) -> None:
+def test_value_and_gradient_equal_the_plain_formula(
+    monkeypatch: pytest.MonkeyPatch, smoothing: float, biased: bool, chunk: int
+) -> None:
+    monkeypatch.setitem(loss_module.CHUNK, "cpu", chunk)
     h, weight, targets = example()
     bias = torch.randn(V, dtype=torch.float64, requires_grad=True) if biased else None
-    losses = projected_loss(h, weight, targets, smoothing, PAD, chunk, bias_V=bias)
+    losses = projected_loss(h, weight, targets, smoothing, PAD, bias_V=bias)
     expected = plain(h, weight, targets, smoothing, bias)
     torch.testing.assert_close(losses, expected)
     inputs = [tensor for tensor in (h, weight, bias) if tensor is not None]
@@ -57,13 +60,16 @@ def test_value_and_gradient_equal_the_plain_formula(smoothing: float, biased: bo
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("chunk", [0, 1, 3 * V, N * V])
-def test_agreement_adds_the_mean_divergence_to_the_mean_of_two_passes(chunk: int) -> None:
+@pytest.mark.parametrize("chunk", [1 << 23, 1, 3 * V, N * V])
+def test_agreement_adds_the_mean_divergence_to_the_mean_of_two_passes(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setitem(loss_module.CHUNK, "cpu", chunk)
     _, weight, targets = example()
     h = torch.randn(2 * N, D, dtype=torch.float64, requires_grad=True)
     bias = torch.randn(V, dtype=torch.float64, requires_grad=True)
     inputs = h, weight, bias
-    losses = projected_loss(h, weight, targets.repeat_interleave(2), 0.1, PAD, chunk, bias_V=bias, agreement=0.7)
+    losses = projected_loss(h, weight, targets.repeat_interleave(2), 0.1, PAD, bias_V=bias, agreement=0.7)
     passes = [plain(part, weight, targets, 0.1, bias) for part in (h[::2], h[1::2])]
     kept = [v for v in range(V) if v != PAD]
     p, q = ((part @ weight.t() + bias)[:, kept].softmax(1) for part in (h[::2], h[1::2]))
@@ -88,10 +94,11 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_the_logits_never_exist_all_at_once() -> None:
+def test_the_logits_never_exist_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(loss_module.CHUNK, "cpu", 30 * 50)
     h, weight, targets = torch.randn(300, 4, requires_grad=True), torch.randn(50, 4), torch.randint(3, 50, (300,))
     with Largest() as largest:
-        projected_loss(h, weight, targets, 0.1, PAD, 30 * 50)[0].backward()  # type: ignore[no-untyped-call]  # torch
+        projected_loss(h, weight, targets, 0.1, PAD)[0].backward()  # type: ignore[no-untyped-call]  # torch
     assert largest.elements == 30 * 50
 
 

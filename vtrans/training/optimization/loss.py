@@ -112,7 +112,6 @@ def projected_loss(
     targets_N: Tensor,
     smoothing: float,
     pad_id: int,
-    chunk: int = 0,
     *,
     bias_V: Tensor | None = None,
     agreement: float = 0.0,
@@ -121,16 +120,15 @@ def projected_loss(
     in nats.
 
     The target distribution gives 1 - smoothing to the target and spreads `smoothing` evenly over the V - 1 subwords
-    that can be predicted: all, with the target, but without `pad_id`. Divide by N for a mean per token. `chunk` is the
-    maximum number of logits per chunk; 0 chooses one for the device. Under autocast, products use its type; the rest is
-    computed in float32.
+    that can be predicted: all, with the target, but without `pad_id`. Divide by N for a mean per token. Under autocast,
+    products use its type; the rest is computed in float32.
 
     With `agreement` above 0, rows 2i and 2i + 1 of `h_ND` are two passes over one position. Both sums are then means
     over the two passes, and the loss includes `agreement` times the mean of their two divergences.
     """
     apply = cast(Callable[..., tuple[Tensor, Tensor]], _ProjectedLoss.apply)
     with_gradient = torch.is_grad_enabled() and (h_ND.requires_grad or weight_VD.requires_grad)
-    rows = max(1, (chunk or CHUNK.get(h_ND.device.type, CHUNK_ELSEWHERE)) // weight_VD.shape[0])
+    rows = max(1, CHUNK.get(h_ND.device.type, CHUNK_ELSEWHERE) // weight_VD.shape[0])
     if agreement > 0:
         rows = max(2, rows - rows % 2)  # both passes of a position are in one chunk
     return apply(h_ND, weight_VD, bias_V, targets_N, smoothing, pad_id, rows, with_gradient, agreement)
