@@ -72,8 +72,9 @@ class Ranks:
         dist.destroy_process_group()
 
     def limit_silence(self, minutes: float) -> None:
-        """Makes every rank, from now on, raise an error once it has waited this long for another one."""
-        if self.world > 1:
+        """Makes every rank, from now on, raise an error once it has waited this long for another one, except for a
+        fork: if that hangs, it is stopped like this process."""
+        if self.world > self.processes:
             # The recipe sets the limit, and torch has no other way to change it after the ranks have joined.
             dist.distributed_c10d._set_pg_timeout(timedelta(minutes=minutes))
 
@@ -128,7 +129,7 @@ class Ranks:
 
     def beat(self) -> None:
         """Sends a heartbeat to the waiting ranks, at most once per BEAT; for rank 0 between two parts of its work."""
-        if self.world > 1 and time.monotonic() - self._beaten >= BEAT:
+        if self.world > self.processes and time.monotonic() - self._beaten >= BEAT:
             self._tell(1)
 
     def release(self) -> None:
@@ -258,12 +259,6 @@ class LocalRanks(Ranks):
 
     def wait(self) -> None:
         self._gathered(None)
-
-    def limit_silence(self, minutes: float) -> None:
-        """Does nothing: a process of this machine that hangs is stopped like this one."""
-
-    def beat(self) -> None:
-        """Does nothing: the silence of rank 0 is not limited."""
 
     release = await_leader = wait
 
