@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
 
 from vtrans.config import ModelConfig
 from vtrans.config.keys import keys_of, toml_value
-from vtrans.model.checkpoint import load_model
+from vtrans.model.checkpoint import aliases, load_model, weights_of
 from vtrans.model.network import Transformer
 from vtrans.storage.model_file import read_blueprint
 from vtrans.system.errors import InputError
@@ -44,32 +44,24 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
     loaded = load_model(path, network=type(model))
     weights = loaded.model.state_dict(keep_vars=True)
     src, tgt = _places(loaded.src_vocab), _places(loaded.tgt_vocab)
-    rows = {}
-    for names, parameter in _owners(model):
-        module, _, part = names[0].partition(".")
+    rows, shared = {}, aliases(model)
+    for name, parameter in weights_of(model).items():
+        module, _, part = name.partition(".")
         if module in _BY_SUBWORD:
             vocabulary = src_vocab if module == "src_embedding" else tgt_vocab
             sources = [
                 (weights[f"{kind}.{part}"], src if kind == "src_embedding" else tgt)
                 for kind in _BY_SUBWORD
-                if f"{kind}.{part}" in names
+                if name in (f"{kind}.{part}", shared.get(f"{kind}.{part}"))
             ]
-            rows[names[0].removesuffix(".weight")] = (_take_rows(parameter, vocabulary, sources), len(vocabulary))
+            rows[name.removesuffix(".weight")] = (_take_rows(parameter, vocabulary, sources), len(vocabulary))
             continue
-        there = weights[names[0]]
+        there = weights[name]
         # One position table may be longer than the other.
         reach = min(len(there), len(parameter)) if module.endswith("_positions") else len(parameter)
         assert there[:reach].shape == parameter[:reach].shape, "equal architectures have equal shapes"
         parameter.data[:reach].copy_(there.data[:reach])
     return rows
-
-
-def _owners(model: Transformer) -> Iterator[tuple[list[str], Tensor]]:
-    """Yields each weight once, with all its names; the first is its name in the model file."""
-    owners: dict[int, tuple[list[str], Tensor]] = {}
-    for name, weight in model.state_dict(keep_vars=True).items():
-        owners.setdefault(id(weight), ([], weight))[0].append(name)
-    yield from owners.values()
 
 
 def _places(vocabulary: Vocabulary) -> dict[str, int]:

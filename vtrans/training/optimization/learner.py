@@ -373,9 +373,7 @@ def learner_of(recipe: Recipe, ranks: Ranks, *, compiled: bool) -> type[Learner]
 def keep_zero(weight: nn.Parameter, row: int) -> None:
     """Sets a row of a weight to zero, and zeroes its gradient in every backward pass, so that no optimizer changes
     it."""
-
-    def without_row(gradient: Tensor) -> Tensor:
-        return gradient.index_fill(0, torch.tensor(row, device=gradient.device), 0.0)
-
     weight.data[row] = 0.0
-    weight.register_hook(without_row)  # type: ignore[no-untyped-call]
+    weight.register_hook(  # type: ignore[no-untyped-call]
+        lambda gradient: gradient.index_fill(0, torch.tensor(row, device=gradient.device), 0.0)
+    )
