@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -146,6 +146,7 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
     end = f"{gap}[default: {otherwise}{shown}]" if shown else ""
     if key.kind is bool and (default is True or (given and given.otherwise)):
         flag = f"{flag}/--no-{flag[2:]}"
+    names = key.choices
     return typer.Option(
         *flag.split(),
         help=f"{key.help}{repeated}{meanings}{end}",
@@ -153,12 +154,8 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
         rich_help_panel=panel,
         show_default=False,
         hidden=key.advanced,
-        autocompletion=_completing(key.choices) if key.choices else None,
+        autocompletion=(lambda incomplete: [name for name in names if name.startswith(incomplete)]) if names else None,
     )
-
-
-def _completing(names: Iterable[str]) -> Callable[[str], list[str]]:
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def _taken(kind: type[Any], values: dict[str, Any], names: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -70,13 +70,12 @@ class SentenceCase:
         if len(word) > 1 and ids[0] != ids[2] and as_given <= min(as_name, as_small):
             return word
         best = min(ids[1:], key=len)
-        if self._acronyms and 1 < len(word) <= LONGEST_ACRONYM and 2 * sum(map(self._is_letter, best)) > len(best):
-            return word
+        if self._acronyms and 1 < len(word) <= LONGEST_ACRONYM:
+            letters = sum(len(self._vocab.text_of(id).strip()) <= 1 for id in best)
+            if 2 * letters > len(best):
+                return word
         ratio = NAME_RATIO if len(word) > 1 else 1
         return name if (*as_name[:2], ratio * as_name[2]) < as_small else small
-
-    def _is_letter(self, id: int) -> bool:
-        return len(self._vocab.text_of(id).strip()) <= 1
 
     def _cost(self, ids: list[int]) -> tuple[bool, int, int]:
         """Returns the sort key of a form; the smallest is best. It counts unknown characters first, then the number of

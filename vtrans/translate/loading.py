@@ -77,7 +77,8 @@ def load(
     EngineConfig(engine=engine, device=device, shortlist=shortlist, precision=precision, code=code)
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
     normalized(weights, len(paths))
-    on, chosen = _device(device), [choose_model(p) for p in paths]
+    on = "cpu" if on_cpu(device) else str(pick_device(device))  # imports torch only if there may be a GPU
+    chosen = [choose_model(p) for p in paths]
     rounding = precision or DECODING_PRECISIONS[0]
     made: Engine
     if library := _compiled(engine, precision, on, code, console):
@@ -96,13 +97,6 @@ def load(
         if console and name in search:
             console.warn(message)
     return Translator(made, settings, console, retry=retry, beside=Beside.of(chosen[0].file), rules=rules, steps=steps)
-
-
-def _device(name: str | None) -> str:
-    """Returns the requested or default device. Imports torch only if there may be a GPU."""
-    if on_cpu(name):
-        return "cpu"
-    return str(pick_device(name))
 
 
 def _compiled(

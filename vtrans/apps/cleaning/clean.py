@@ -190,14 +190,6 @@ class _Work:
                 ids = [[id_of(word) for word in words_of(pair[side])] for pair in pairs]
                 ragged.add(np.array([id for some in ids for id in some]), np.array([len(some) for some in ids]))
 
-    def _left(self, first: int, batch: Sequence[TextPair]) -> list[TextPair]:
-        """Returns the remaining pairs of a batch, repaired. The flags `repaired` avoid a second, slow detection."""
-        return [
-            self.rules.read(*pair) if self.repaired[number] else pair
-            for number, pair in enumerate(batch, first)
-            if not self.reasons[number]
-        ]
-
     def write(self, names: tuple[str, str]) -> dict[str, Any]:
         """Writes the pairs to the folder. Returns the counts and examples of the report."""
         dropped, examples = Counter[str](), dict[str, list[dict[str, Any]]]()
@@ -206,11 +198,12 @@ class _Work:
                 stack.enter_context(writing(self.folder / name)) for name in (*names, DROPPED_FILE)
             )
             for first, batch in self._batches("writing the pairs"):
-                for src, tgt in self._left(first, batch):
-                    write_line(src_file, src)
-                    write_line(tgt_file, tgt)
                 for number, original in enumerate(batch, first):
                     if not self.reasons[number]:
+                        # The flags `repaired` avoid a second, slow detection.
+                        src, tgt = self.rules.read(*original) if self.repaired[number] else original
+                        write_line(src_file, src)
+                        write_line(tgt_file, tgt)
                         continue
                     rule = _NAMES[self.reasons[number] - 1]
                     dropped[rule] += 1

@@ -126,11 +126,6 @@ def has_icu(text: str) -> bool:
     return _ICU.search(text) is not None
 
 
-def formats_of(flags: Iterable[str]) -> set[str]:
-    """Returns the flags that say which format an entry has."""
-    return {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
-
-
 def placeholders(text: str, *, printf: bool = False) -> Counter[str]:
     """Counts the placeholders in a text, such as `{name}`, `%1` and `%s`, or only the conversions of printf. Those that
     take the next argument are numbered: `%s in %d` has the placeholders of `%2$d in %1$s`."""

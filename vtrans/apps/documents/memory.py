@@ -50,11 +50,6 @@ class Remembered:
             if _marks(pair[0]) == _marks(pair[1]):  # a placeholder may have moved to another sentence
                 self.add("sentence", *pair)
 
-    def add_text(self, languages: Languages, text: str, translation: str) -> None:
-        """Adds a text without tags, and its sentences."""
-        for pair in pairs_of(languages, text, translation):
-            self.add("sentence", *pair)
-
     def __len__(self) -> int:
         return len(self._found)
 
@@ -162,7 +157,8 @@ class Memory:
         if owner is not None:
             query += " AND owner IN (?, '') ORDER BY owner DESC"
         for src, tgt, *pair in self.file.rows(query, *languages, *([] if owner is None else [owner])):
-            remembered.add_text(Languages(src, tgt), *pair)
+            for sentence in pairs_of(Languages(src, tgt), *pair):
+                remembered.add("sentence", *sentence)
             targets.add(tgt)
         if len(targets) > 1:
             raise InputError(

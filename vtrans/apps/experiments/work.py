@@ -137,7 +137,8 @@ class Work:
         """Runs the unfinished stages in order."""
         for n, stage in enumerate(stages, 1):
             key, where = self._key(stage), f"stage {n} of {len(stages)}: {stage.name}"
-            if self._is_done(stage, key):
+            record = self.stages.get(stage.name, {})
+            if record.get("key") == key and record.get("outputs") == self._digests(stage.outputs):
                 self.console.info(f"{where} is done")
             else:
                 self.console.info(f"\n{where}")
@@ -161,10 +162,6 @@ class Work:
         """Returns the hash of the commands of a stage and the contents of its inputs, but not their folders."""
         words = [[Path(word).name if word in stage.inputs else word for word in words] for words in stage.commands]
         return hashlib.sha256(json.dumps([words, self._digests(stage.inputs)]).encode()).hexdigest()
-
-    def _is_done(self, stage: Stage, key: str) -> bool:
-        record = self.stages.get(stage.name, {})
-        return record.get("key") == key and record.get("outputs") == self._digests(stage.outputs)
 
     def _run(self, stage: Stage, key: str) -> None:
         """Runs the commands of a stage. A stage that `resumes` continues an earlier run with this key."""

@@ -16,7 +16,7 @@ from textwrap import TextWrapper
 from polib import escape, unescape
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
-from vtrans.apps.documents.inline import UNKNOWN, formats_of, has_icu, placeholders
+from vtrans.apps.documents.inline import UNKNOWN, has_icu, placeholders
 from vtrans.apps.documents.program_strings import Message, ProgramString, UnclearMessage, icu_strings, message_pairs
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
@@ -236,7 +236,7 @@ def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
 
 def _message(flags: Sequence[str], text: str, language: str) -> Message:
     """Returns a string of an entry. Raises UnclearMessage if its placeholders or ICU branches are unclear."""
-    formats = formats_of(flags)
+    formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
     if not (has_icu(text) or formats & UNKNOWN):
         return Message([ProgramString(text, formats, language, labels=not formats)])
     if formats:
