@@ -153,12 +153,9 @@ class Trainer(Parts):
             warn_of_ignored(self.ready)
             return progress
 
-        def tell(name: str) -> None:
-            job.console.info(f"{name}: saving after this step")
-
         with (
             self.learner.together(job.console),
-            self.signal.caught(tell, even_ignored=STOPPING),
+            self.signal.caught(lambda name: job.console.info(f"{name}: saving after this step"), even_ignored=STOPPING),
             job.console.progress("training", plain=False) as counter,
             closing(self._batches()) as batches,
         ):

@@ -21,7 +21,7 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.score.metrics import CorpusMetric, corpus_scores, deciding_metric, fitting_tokenizer
 from vtrans.system.console import duration
-from vtrans.system.errors import LogprobsError
+from vtrans.system.errors import AbandonedError, LogprobsError
 from vtrans.system.files import named_os_errors, write_atomically
 from vtrans.system.own_code import is_own, own_class
 from vtrans.system.process import release_memory
@@ -33,10 +33,6 @@ from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
 MOST_READ = 1000  # validation pairs read to choose a tokenizer
-
-
-class _Cancelled(Exception):
-    """The validation was cancelled."""
 
 
 def translated(train: TrainConfig, pairs: int) -> int:
@@ -127,31 +123,26 @@ class Validation:
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """Returns the record for metrics.jsonl (negative log-likelihood per token in nats, BLEU and chrF) and prints
-        it. Writes the translations to the run folder. Calls `cancelled` before each batch and sentence, and returns
-        None once it is true. Leaves the model in training mode."""
-
-        def raise_if_cancelled() -> None:
-            if cancelled():
-                raise _Cancelled
-
+        it. Writes the translations to the run folder. Calls `cancelled` before each batch and each step of a search,
+        and returns None once it is true. Leaves the model in training mode."""
         release_memory()
         self.objective.model.eval()
         try:
-            return self._measured(step, raise_if_cancelled)
-        except _Cancelled:
+            return self._measured(step, cancelled)
+        except AbandonedError:
             return None
         finally:
             self.objective.model.train()
             release_memory()
 
-    def _measured(self, step: int, raise_if_cancelled: Callable[[], None]) -> dict[str, Any]:
+    def _measured(self, step: int, cancelled: Callable[[], bool]) -> dict[str, Any]:
         began = time.monotonic()
-        nll = self._nll(raise_if_cancelled)
+        nll = self._nll(cancelled)
         release_memory()
         store, config = self.data.valid, self.recipe.train
         sources, references = ([store.text(side, i) for i in self.chosen] for side in ("src", "tgt"))
         try:
-            hypotheses = self._translated(step, sources, raise_if_cancelled)
+            hypotheses = self._translated(step, sources, cancelled)
         except LogprobsError as error:  # training may recover, so do not lose its updates
             self.console.warn(f"step {step:,}: {error} Its translations count as blank.")
             hypotheses = [""] * len(sources)
@@ -192,18 +183,14 @@ class Validation:
             self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
         return record
 
-    def _translated(self, step: int, sources: Sequence[str], raise_if_cancelled: Callable[[], None]) -> list[str]:
+    def _translated(self, step: int, sources: Sequence[str], cancelled: Callable[[], bool]) -> list[str]:
         """Translates the chosen sources, each into the target language of its pair."""
         translator, hypotheses = self._translator(step), [""] * len(sources)
         with self.console.progress("translating the validation text", len(sources), "sentences") as counter:
-
-            def ready(line: Line) -> None:
-                raise_if_cancelled()
-                counter.advance()
-
             for to, rows in self.rows.items():
                 lines = {i: Line(number, sources[i]) for number, i in enumerate(rows, 1)}
-                translator.translate_window([*lines.values()], TranslateOptions(to=to), ready=ready)
+                options = TranslateOptions(to=to, abandoned=cancelled)
+                translator.translate_window([*lines.values()], options, ready=lambda line: counter.advance())
                 for i, line in lines.items():
                     hypotheses[i] = line.translations[0].text
         return hypotheses
@@ -230,14 +217,15 @@ class Validation:
         for path, lines in texts:
             write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
-    def _nll(self, raise_if_cancelled: Callable[[], None]) -> float:
+    def _nll(self, cancelled: Callable[[], bool]) -> float:
         """Returns the mean negative log-likelihood in nats per target token, including EOS, over all pairs."""
         store, config = self.data.valid, self.recipe.train
         losses, tokens = list[Tensor](), 0  # read at the end, so that batches do not synchronise the device
         with torch.inference_mode():
             budget = max(config.batch_tokens, int(torch.maximum(store.src_lengths, store.tgt_lengths).max()) + 1)
             for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):
-                raise_if_cancelled()
+                if cancelled():
+                    raise AbandonedError("the validation was cancelled.")
                 pairs = numbers.tolist()
                 batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
                 with autocast(self.device, config.precision):
