@@ -90,11 +90,8 @@ class CrossAttention(Module):
         self.kv = xavier(config.d_model, config.d_model, parts=2)
         self.out = xavier(config.d_model, config.d_model)
 
-    def keys_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the keys and values of the memory, [B, H, S, d] each."""
-        return self.split(self.kv(memory_BSD))
-
-    def split(self, kv_BS2D: Tensor) -> tuple[Tensor, Tensor]:
+    def keys_values(self, kv_BS2D: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the keys and values in the product `kv` of the memory, [B, H, S, d] each."""
         k_BSD, v_BSD = kv_BS2D.chunk(2, dim=-1)
         return split_heads(k_BSD, self.heads), split_heads(v_BSD, self.heads)
 
@@ -115,7 +112,7 @@ class CrossAttention(Module):
         else:
             assert memory_BSD is not None
             kv_BS2D = self.kv(memory_BSD)
-            k_BHSd, v_BHSd = self.split(kv_BS2D)
+            k_BHSd, v_BHSd = self.keys_values(kv_BS2D)
         if recorder is not None:
             assert mask is not None
             recorder.add(q_BHTd, k_BHSd, mask)

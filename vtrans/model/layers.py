@@ -48,12 +48,16 @@ class EncoderLayer(Module):
 
 
 class DecoderLayer(Module):
-    """A layer of the decoder of an encoder-decoder model."""
+    """A layer of the decoder of an encoder-decoder model, with self-attention or an SSRU as its first sublayer."""
 
     def __init__(self, sublayers: Sublayers, layer: int) -> None:
         super().__init__()
         attention, inner = sublayers.numbers(layer)
-        self.add_first(sublayers, attention)
+        self.has_ssru = sublayers.config.autoregression == "ssru"
+        if self.has_ssru:
+            self.ssru, self.ssru_residual = sublayers.ssru(attention)
+        else:
+            self.self_attention, self.self_attention_residual = sublayers.self_attention(attention)
         self.cross_attention, self.cross_attention_residual = sublayers.cross_attention(attention)
         self.feed_forward, self.feed_forward_residual = sublayers.feed_forward(inner)
 
@@ -67,29 +71,16 @@ class DecoderLayer(Module):
         recorder: Recorder | None = None,
     ) -> Tensor:
         """Returns the output [B, T, D]. `mask` is the memory's; a cache replaces both."""
+        history: Any
         history, memory = (None, None) if cache is None else cache
-        x_BTD = self.read_target(x_BTD, rotary_TD, history)
+        if self.has_ssru:
+            x_BTD = self.ssru_residual(x_BTD, lambda x: self.ssru(x, history))
+        else:
+            x_BTD = self.self_attention_residual(x_BTD, lambda x: self.self_attention(x, rotary_TD, None, history))
         x_BTD = self.cross_attention_residual(
             x_BTD, lambda x: self.cross_attention(x, memory_BSD, mask, memory, recorder)
         )
         return self.feed_forward_residual(x_BTD, self.feed_forward)
-
-    def add_first(self, sublayers: Sublayers, number: int) -> None:
-        self.self_attention, self.self_attention_residual = sublayers.self_attention(number)
-
-    def read_target(self, x_BTD: Tensor, rotary_TD: Tensor | None, history: Any) -> Tensor:
-        """Returns the output of the first sublayer [B, T, D]."""
-        return self.self_attention_residual(x_BTD, lambda x: self.self_attention(x, rotary_TD, None, history))
-
-
-class SSRULayer(DecoderLayer):
-    """A decoder layer with an SSRU in place of self-attention."""
-
-    def add_first(self, sublayers: Sublayers, number: int) -> None:
-        self.ssru, self.ssru_residual = sublayers.ssru(number)
-
-    def read_target(self, x_BTD: Tensor, rotary_TD: Tensor | None, history: Any) -> Tensor:
-        return self.ssru_residual(x_BTD, lambda x: self.ssru(x, history))
 
 
 class LayerNorm(nn.LayerNorm):

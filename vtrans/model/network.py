@@ -23,7 +23,7 @@ from vtrans.config import ModelConfig, check_tie, contradiction
 from vtrans.model.attention import Module, Recorder
 from vtrans.model.cache import Cache, DecoderSlots, LayerCache, Prefill, Slots, SourceCache, States
 from vtrans.model.dropout import Dropout
-from vtrans.model.layers import DecoderLayer, EncoderLayer, LayerNorm, SSRULayer, Sublayers
+from vtrans.model.layers import DecoderLayer, EncoderLayer, LayerNorm, Sublayers
 from vtrans.model.positions import Positions, make_positions
 from vtrans.model.products import Linear, linear
 from vtrans.system.errors import InputError
@@ -237,8 +237,7 @@ class Decoder(Stack[DecoderLayer]):
     """A stack of causal self-attention or SSRU, cross-attention and feed-forward layers."""
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
-        kind = SSRULayer if config.autoregression == "ssru" else DecoderLayer
-        super().__init__(config, (kind(sublayers, i) for i in range(config.decoder_layers)))
+        super().__init__(config, (DecoderLayer(sublayers, i) for i in range(config.decoder_layers)))
 
     def positions(self, table: Positions, keep_BS: Tensor, T: int) -> Tensor:
         """Returns the positions of the target [T, D], counted from its BOS."""
@@ -257,7 +256,8 @@ class Decoder(Stack[DecoderLayer]):
 
     def source_keys_and_values(self, memory_BSD: Tensor, keep_BS: Tensor, rotary_SD: Tensor | None) -> Tensor:
         """Returns each layer's keys and values of the memory [L, 2, B, H, S, d]."""
-        return torch.stack([torch.stack(layer.cross_attention.keys_values(memory_BSD)) for layer in self.layers])
+        parts = [layer.cross_attention for layer in self.layers]
+        return torch.stack([torch.stack(part.keys_values(part.kv(memory_BSD))) for part in parts])
 
 
 class DecoderOnly(Stack[EncoderLayer]):
