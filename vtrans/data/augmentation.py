@@ -113,7 +113,8 @@ class Augmentation:
 
         Each epoch has the pairs of the mixture, in an order that is a pure function of (seed, epoch).
         """
-        with closing(self._shards(epoch, window * WINDOW)) as shards:
+        stored, advice = self._stored(epoch, window * WINDOW), "the same command resumes from the last checkpoint"
+        with closing(map_in_workers(self.drawer, stored, self.processes, "drawing pairs", advice)) as shards:
             number = -(-len(self.mixture) // SHARD)
             while True:
                 drawn = list(islice(shards, min(WINDOW, number - window * WINDOW)))
@@ -121,10 +122,6 @@ class Augmentation:
                 window += 1
                 if window * WINDOW >= number:
                     epoch, window = epoch + 1, 0
-
-    def _shards(self, epoch: int, shard: int) -> Generator[Shard, None, None]:
-        advice = "the same command resumes from the last checkpoint"
-        return map_in_workers(self.drawer, self._stored(epoch, shard), self.processes, "drawing pairs", advice)
 
     def _stored(self, epoch: int, shard: int) -> Iterator[tuple[int, Shard]]:
         """Yields (seed for drawing, stored shard) from the given epoch and shard on. Never ends.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -109,17 +109,11 @@ class TokenStore:
         rows = [self._rows[side][i] for i in numbers.tolist()]
         return np.concatenate(rows).astype(np.int32), np.fromiter(map(len, rows), np.int64, len(rows))
 
-    def blocks(self, side: str) -> Iterator[NDArray[Any]]:
-        """Yields all ids of a side in order, block by block."""
-        ids = self._rows[side].values
-        for start in range(0, len(ids), _READ_ELEMENTS):
-            yield ids[start : start + _READ_ELEMENTS]
-
     def counts(self, side: str, size: int) -> NDArray[np.int64]:
         """Returns the number of occurrences of each id on a side [size]."""
-        counts = np.zeros(size, np.int64)
-        for block in self.blocks(side):
-            counts += np.bincount(block, minlength=size)
+        ids, counts = self._rows[side].values, np.zeros(size, np.int64)
+        for start in range(0, len(ids), _READ_ELEMENTS):
+            counts += np.bincount(ids[start : start + _READ_ELEMENTS], minlength=size)
         return counts
 
 
