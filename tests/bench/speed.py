@@ -20,7 +20,8 @@ from collections.abc import Callable
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from vtrans.config import PRECISIONS, ModelConfig, TrainConfig
+from vtrans.config import ModelConfig, TrainConfig
+from vtrans.config.train import PRECISIONS
 from vtrans.data.batches import Batch, collate
 from vtrans.data.epochs import plan_epoch
 from vtrans.model import kernels

@@ -22,9 +22,6 @@ from vtrans.config.model import check_tie as check_tie
 from vtrans.config.model import contradiction as contradiction
 from vtrans.config.model import resolve_tie as resolve_tie
 from vtrans.config.search import SearchConfig as SearchConfig
-from vtrans.config.train import KERNELS as KERNELS
-from vtrans.config.train import PRECISIONS as PRECISIONS
-from vtrans.config.train import SCHEDULES as SCHEDULES
 from vtrans.config.train import TrainConfig as TrainConfig
 from vtrans.system.errors import InputError, RecipeError
 from vtrans.system.files import no_file, reason

@@ -121,11 +121,6 @@ class SearchConfig:
             return f"{stop} must be count, current or exhaustive with {groups} above 1, got shrink."
         return None
 
-    @property
-    def can_require_phrases(self) -> bool:
-        """Whether this search can require phrases."""
-        return self.contradicts_phrases("phrases") is None
-
     def contradicts_phrases(self, user: str) -> str | None:
         """Returns why this search cannot require phrases for `user`, or None if it can."""
         if self.stop == "shrink":

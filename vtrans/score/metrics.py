@@ -296,16 +296,12 @@ def _differences(hypotheses: Sequence[str], references: Sequence[str], lowercase
     blank, expected = (sum(not line.strip() for line in lines) for lines in (hypotheses, references))
     if blank > expected:
         yield f"{blank:,} of {len(hypotheses):,} hypothesis lines are blank; in the references, {expected:,} are."
-    written, capitals = (sum(map(_has_capitals, lines)) for lines in (hypotheses, references))
+    written, capitals = (sum(line != line.lower() for line in lines) for lines in (hypotheses, references))
     if not lowercase and not written and capitals > 0.5 * len(references) and blank < len(hypotheses):
         yield (
             f"no hypothesis line has a capital letter, but {capitals:,} of {len(references):,} reference lines have "
             "one; scores that ignore case say so in their signature."
         )
-
-
-def _has_capitals(line: str) -> bool:
-    return line != line.lower()
 
 
 def _metrics(

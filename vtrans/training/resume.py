@@ -37,7 +37,12 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
     """
     data, run = job.data, job.run
     data.check_unchanged()
-    _check_finite(job, learner, progress.step)
+    finite = torch.stack([weight.isfinite().all() for weight in learner.parameters.values()])
+    spoilt = (~finite).float().tolist()  # synchronises the device once, not per weight
+    for name, ranks in zip(learner.parameters, job.ranks.summed(spoilt, job.device), strict=True):
+        if ranks:
+            what = f"after step {progress.step:,} {name} has values that are not finite (NaN or infinity)"
+            raise diverged(run, what)
     training = {"step": progress.step, "epoch": progress.epoch, "data": data.digest}
     with learner.whole() as whole:
         if job.leads:
@@ -57,14 +62,6 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
             )
             save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
-
-
-def _check_finite(job: Job, learner: Learner, step: int) -> None:
-    finite = torch.stack([weight.isfinite().all() for weight in learner.parameters.values()])
-    spoilt = (~finite).float().tolist()  # synchronises the device once, not per weight
-    for name, ranks in zip(learner.parameters, job.ranks.summed(spoilt, job.device), strict=True):
-        if ranks:
-            raise diverged(job.run, f"after step {step:,} {name} has values that are not finite (NaN or infinity)")
 
 
 def diverged(run: RunFolder, what: str) -> VtransError:

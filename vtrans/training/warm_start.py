@@ -19,13 +19,12 @@ from vtrans.text.vocabulary import Vocabulary
 # from the first of them that has its subword.
 _BY_SUBWORD = ("projection", "tgt_embedding", "src_embedding")
 
-Copied = dict[str, tuple[int, int]]
-"""For each tensor with a row per subword, the number of rows copied and of all rows."""
 
-
-def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path) -> Copied:
-    """Copies the weights of a model file into `model`. Raises InputError if the architectures differ; FileError if the
-    file is damaged.
+def warm_start(
+    model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path
+) -> dict[str, tuple[int, int]]:
+    """Copies the weights of a model file into `model`. Returns, for each tensor with a row per subword, the number of
+    rows copied and of all rows. Raises InputError if the architectures differ; FileError if the file is damaged.
 
     Embeddings and the projection's bias are matched by subword: a row is copied if both vocabularies have its subword;
     otherwise it keeps its initial value. A weight that is tied in `model` but not in the file takes each row from the

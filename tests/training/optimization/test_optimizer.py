@@ -8,7 +8,8 @@ import torch
 from drawn import seeded_tensors
 from torch import nn
 
-from vtrans.config import SCHEDULES, TrainConfig
+from vtrans.config import TrainConfig
+from vtrans.config.train import SCHEDULES
 from vtrans.training.optimization.optimizer import begin, learning_rate, make_optimizer
 from vtrans.training.recipe import load_recipe
 

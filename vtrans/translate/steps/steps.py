@@ -69,7 +69,8 @@ class StepsOfEngine:
         model."""
         engine, search, reader = self._engine, self._search, self.reader
         drawn, languages = options.sampling is not None, common(engine.languages, options.to)
-        can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
+        can_require = not drawn and search.contradicts_phrases("phrases") is None
+        compares = options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
         before: list[Step] = [Remember(options.known, options.match)] if options.known or options.match else []
         before += self._own

@@ -186,7 +186,7 @@ def _add_glossaries(models: dict[Languages, Model], options: list[str]) -> None:
         model = models[languages]
         if model.glossary:
             raise InputError(f"there are two glossaries from {languages.src} to {languages.tgt}; give only one.")
-        if not model.translator.search.can_require_phrases:
+        if model.translator.search.contradicts_phrases("glossary"):
             raise InputError(
                 f"the model from {languages.src} to {languages.tgt} does not support --glossary; leave it out."
             )
