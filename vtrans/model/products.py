@@ -31,14 +31,15 @@ class Linear(nn.Linear):
         return linear(x_NI, self.weight, self.bias)
 
 
-def xavier(inputs: int, outputs: int, parts: int = 1) -> Linear:
+def xavier(inputs: int, outputs: int, parts: int = 1, *, bias: bool = True) -> Linear:
     """Returns a linear layer of `parts` projections, fused along the output. Each part is Xavier uniform by itself,
     as it would be without the fusion. Biases start at zero."""
-    layer = Linear(inputs, outputs * parts)
+    layer = Linear(inputs, outputs * parts, bias)
     layer.parts = parts
     for part in layer.weight.detach().chunk(parts):
         nn.init.xavier_uniform_(part)
-    nn.init.zeros_(layer.bias)
+    if bias:
+        nn.init.zeros_(layer.bias)
     return layer
 
 

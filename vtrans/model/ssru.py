@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from vtrans.model.products import Linear
+from vtrans.model.products import xavier
 
 
 class SSRU(nn.Module):
@@ -32,10 +32,7 @@ class SSRU(nn.Module):
 
     def __init__(self, D: int) -> None:
         super().__init__()
-        self.zf = Linear(D, 2 * D, bias=False)
-        self.zf.parts = 2
-        for part in self.zf.weight.detach().chunk(2):
-            nn.init.xavier_uniform_(part)
+        self.zf = xavier(D, D, parts=2, bias=False)
         self.forget_bias = nn.Parameter(torch.zeros(D))
 
     def forward(self, x_BTD: Tensor, states_BTD: Tensor | None = None) -> Tensor:
