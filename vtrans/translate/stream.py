@@ -115,9 +115,6 @@ def rendered(source: str, translations: Sequence[Translation], form: Form) -> It
         yield "\t".join((*columns, t.text))
 
 
-# Windows of lines.
-
-
 class Windows(Iterator[Sequence[Line]]):
     """Groups lines into windows of at most about WINDOW_COST, in order; only a single line may cost much more.
 

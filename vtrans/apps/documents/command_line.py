@@ -293,9 +293,6 @@ def _nbests(lines: Sequence[Line], options: TranslateOptions) -> list[Nbest]:
     return [[Translated(t.text, t.alignment) for t in line.translations] for line in lines]
 
 
-# Memories.
-
-
 def remembered(path: Path, languages: Languages) -> Remembered:
     """Loads the translations in these languages from a file of `vtrans serve`, a document with translations, or a
     folder of such documents. An empty language means any. Raises FileError or InputError if there are none."""

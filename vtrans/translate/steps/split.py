@@ -126,9 +126,6 @@ def _ends_character(ids: list[int], begin: int, end: int, vocab: Vocabulary) -> 
     return more.startswith(text) and len(text) in {character.end() for character in regex.finditer(r"\X", more)}
 
 
-# Sources.
-
-
 class SourceReader:
     """Makes the sources of lines, within the length limits of an engine and the search settings.
 

@@ -184,9 +184,6 @@ def _is_wrapped(text: str, lines: Sequence[Span]) -> bool:
     return all(end - begin + len(word) >= FULL * width for (begin, end), word in zip(lines[:-1], words, strict=True))
 
 
-# Subtitles.
-
-
 class SubtitleDocument(FilledDocument):
     """Subtitles. A caption may have tags such as <i>. A dash at the beginning of a line marks another speaker, and
     stays. Sounds and lines of songs are translated separately. Each caption keeps its number of lines, and a sentence

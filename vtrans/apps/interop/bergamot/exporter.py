@@ -245,9 +245,6 @@ def reference(loaded: LoadedModel, weights: Mapping[str, Tensor], alphas: Mappin
     return replace(loaded, model=model.eval())
 
 
-# A page for browsers.
-
-
 def write_page(
     loaded: LoadedModel, folder: Path, console: Console, samples: Sequence[str] | None, engine: Path | None = None
 ) -> tuple[LoadedModel, Callable[[], Bergamot]]:

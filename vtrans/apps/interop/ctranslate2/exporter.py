@@ -151,9 +151,6 @@ def _array(weight: Tensor) -> NDArray[np.float32]:
     return copy
 
 
-# The program.
-
-
 def ctranslate2() -> Any:
     """Returns the optional package CTranslate2. Raises InputError if it is not installed."""
     need_packages("CTranslate2 is not installed", "ctranslate2", "ctranslate2")

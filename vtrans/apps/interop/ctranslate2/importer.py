@@ -256,9 +256,6 @@ def _positions(binary: Binary, table: str, config: ModelConfig) -> Tensor:
     return marian_positions(config.max_positions, config.d_model, first=1)
 
 
-# The file.
-
-
 class Binary(ForeignTensors):
     """The variables of a model.bin under the names of the newest revision. Values are read on use.
 

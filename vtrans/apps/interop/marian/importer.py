@@ -303,9 +303,6 @@ def read_mapping(data: bytes, name: str, *, typed: bool) -> dict[str, Any]:
     return entries
 
 
-# The original.
-
-
 class MarianModel(Program):
     """Marian running an `.npz` model. If not `translates`, it only scores. Raises InputError without pymarian.
 
