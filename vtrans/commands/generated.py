@@ -84,29 +84,26 @@ class Models:
 def generated(command: Callable[..., None]) -> Callable[..., None]:
     """Returns the command with a parameter per option, as Typer reads them."""
     hints = get_type_hints(command, include_extras=True)
-    whole: dict[str, Any] = {}
-    given: dict[str, Given] = {}
-    named: dict[str, Models] = {}
+    takers: dict[str, Callable[[dict[str, Any]], Any]] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         hint, name = hints[parameter.name], parameter.name
         if models := [mark for mark in get_args(hint) if isinstance(mark, Models)]:
-            named[name] = models[0]
+            takers[name] = models[0].taken
             parameters += models[0].parameters()
         elif marks := [mark for mark in get_args(hint) if isinstance(mark, Given)]:
-            given[name] = marks[0]
+            takers[name] = functools.partial(_taken, marks[0].kind, names=marks[0].names)
             parameters += _parameters(marks[0].kind, marks[0])
         elif kinds := [kind for kind in (hint, *get_args(hint)) if dataclasses.is_dataclass(kind)]:
-            (whole[name],) = kinds
-            parameters += _parameters(whole[name])
+            whole: Any = kinds[0]
+            takers[name] = functools.partial(lambda kind, values: kind(**_taken(kind, values)), whole)
+            parameters += _parameters(whole)
         else:
             parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        taken: dict[str, Any] = {name: _taken(mark.kind, values, mark.names) for name, mark in given.items()}
-        taken |= {name: models.taken(values) for name, models in named.items()}
-        taken |= {name: kind(**_taken(kind, values)) for name, kind in whole.items()}
+        taken = {name: take(values) for name, take in takers.items()}
         command(**taken, **values)
 
     changed: Any = run
