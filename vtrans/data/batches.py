@@ -101,8 +101,7 @@ class Batch:
         return self._mapped(lambda x: to_device(x, device))
 
     def _mapped(self, move: Callable[[Tensor], Tensor]) -> Batch:
-        tensors = (self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N, self.targets_N)
-        src_BS, keep_BS, tgt_in_BT, real_N, targets_N = map(move, tensors)
+        src_BS, keep_BS, tgt_in_BT, real_N, targets_N = map(move, (*self.inputs, self.targets_N))
         links = self.links and Links(move(self.links.at_L), move(self.links.share_L))
         return Batch(src_BS, keep_BS, tgt_in_BT, real_N, targets_N, self.src_tokens, links)
 
