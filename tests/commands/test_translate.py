@@ -10,7 +10,8 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -19,17 +20,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vtrans.commands.texts import Text, report
+from vtrans.config import SearchConfig
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.text.lines import one_line
 from vtrans.translate.steps.line import Counts
+from vtrans.translate.translator import Translator
 
 
-def reported(counts: Counts, **settings: int) -> list[str]:
+def reported(counts: Counts) -> list[str]:
     """Returns the lines of the report, without the first one about the speed."""
-    stream = io.StringIO()
-    report(counts, Console(stream=stream), **settings)
+    stream, translator = io.StringIO(), SimpleNamespace(counts=counts, search=SearchConfig())
+    report(cast(Translator, translator), Console(stream=stream))
     return stream.getvalue().split("\n")[1:-1]
 
 

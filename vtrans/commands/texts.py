@@ -20,7 +20,6 @@ from vtrans.system.signals import ended_by_signals
 from vtrans.text.lines import OnBadUtf8
 
 if TYPE_CHECKING:
-    from vtrans.translate.steps.line import Counts
     from vtrans.translate.stream import Division
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
@@ -154,11 +153,12 @@ def translate_text(
             stream = stack.enter_context(writer(text.output))
             counter = stack.enter_context(progress(console, stream, shown=not text.typed))
             translate_stream(translator, lines_of(*parts), stream, options, complete=extent.known, **how)
-    report(translator.counts, console, min_length=translator.search.min_length)
+    report(translator, console)
 
 
-def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
+def report(translator: Translator, console: Console) -> None:
     """Prints the speed, and warns of translations that a user may want to know about."""
+    counts = translator.counts
     seconds = max(counts.seconds, 1e-9)
     console.info(
         f"{many(counts.lines, 'line', 'in')} {seconds:.1f} s of translating "
@@ -166,7 +166,7 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
     )
     again = "searched again, because the translation looped, did not end, or had other numbers or codes"
     doubtful = "left without a translation, because the confidence is below --min-confidence"
-    advice = "" if min_length else "; --min-length 1 asks for at least one subword"
+    advice = "" if translator.search.min_length else "; --min-length 1 asks for at least one subword"
     notes = (
         (counts.blank, console.info, "blank line", "with a blank translation"),
         (counts.copied, console.info, "line", "without words, copied"),

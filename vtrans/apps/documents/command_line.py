@@ -238,7 +238,7 @@ def translate_files(
     if left := sum(part.left for part in chain(*parts.values()) if isinstance(part, FilledDocument)):
         what = "unchanged, because the translation would have other placeholders or markup"
         console.warn(many(left, "text", what))
-    report(translator.counts, console, min_length=translator.search.min_length)
+    report(translator, console)
     if failed:
         raise VtransError(f"{many(failed, 'document', 'could not be written, and all others are')}.")
 
