@@ -1,14 +1,15 @@
 """Print training speed, and the machine's matrix-product rate before and after.
 
-    python tests/bench/speed.py train [--shape base|tiny|ssru] [--batch-tokens 4096] [--updates 30]
-        [--profile [--precision float32|bfloat16]]
+    python tests/bench/speed.py train [--shape base|tiny|wide|ssru] [--batch-tokens 4096] [--updates 30]
+        [--transformers] [--profile [--precision float32|bfloat16]]
 
 It uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. For float32 with BLAS
 (MKL) and with oneDNN, and for the kernels that `vtrans train` chooses, in float32 and bfloat16, with Adam and Muon, it
 prints real target tokens per second, the medians of updates in turns, and their share of the limit: 6 FLOPs per weight
 and token at the matrix-product rate of torch's `@` or of vtrans.model.products in float32, whichever is faster on this
-machine. Quote medians and shares, never a single absolute time: machines are noisy. --profile shows where the time of
-the updates goes, on one thread.
+machine. Quote medians and shares, never a single absolute time: machines are noisy. --transformers adds a plain loop
+with transformers' Marian model of the same shape and Adam. --profile shows where the time of the updates goes, on one
+thread.
 """
 
 import argparse
@@ -43,6 +44,7 @@ SHAPES = {
         d_model=128, d_ff=256, heads=4, encoder_layers=4, decoder_layers=4, dropout=0.3, tie="src-tgt-softmax"
     ),
 }
+SHAPES["wide"] = dataclasses.replace(SHAPES["base"], d_ff=512, heads=8, encoder_layers=2, decoder_layers=2)
 SHAPES["ssru"] = dataclasses.replace(SHAPES["tiny"], autoregression="ssru")
 
 
@@ -72,7 +74,34 @@ def random_batches(batch_tokens: int, number: int) -> list[Batch]:
     return [collate(sources, targets) for sources, targets in zip(*sides, strict=True)]
 
 
-def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, profiled: bool) -> None:
+def plain_loop(config: ModelConfig) -> Callable[[Batch, str], None]:
+    """Return the update of a model of transformers with the shape of `config`."""
+    from transformers import MarianConfig, MarianMTModel
+
+    model = MarianMTModel(
+        MarianConfig(
+            vocab_size=VOCAB, d_model=config.d_model, encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers, encoder_ffn_dim=config.d_ff, decoder_ffn_dim=config.d_ff,
+            encoder_attention_heads=config.heads, decoder_attention_heads=config.heads, dropout=config.dropout,
+            activation_function="relu", scale_embedding=True, max_position_embeddings=512, pad_token_id=PAD,
+            decoder_start_token_id=PAD, forced_eos_token_id=None,
+        )
+    ).train()  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
+
+    def update(batch: Batch, precision: str) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            out = model(input_ids=batch.src_BS, attention_mask=batch.keep_BS.long(), decoder_input_ids=batch.tgt_in_BT)
+        logits_NV = out.logits.flatten(0, 1)[batch.real_N].float()
+        torch.nn.functional.cross_entropy(logits_NV, batch.targets_N, label_smoothing=0.1).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return update
+
+
+def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, profiled: bool, beside: bool) -> None:
     torch.manual_seed(0)
     model = Transformer(SHAPES[shape], VOCAB, VOCAB, joint=True, pad_id=PAD).train()
     objective = Objective(model, 0.1)
@@ -87,10 +116,16 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         begin(made, model.parameters())
     batches = random_batches(batch_tokens, updates + 3)
 
+    theirs = plain_loop(SHAPES[shape]) if beside else None
+
     def update(batch: Batch, precision: str, name: str = "adam") -> float:
         """Return target tokens per second."""
-        optimizer = optimizers[name, precision]
         began = time.perf_counter()
+        if name == "transformers":
+            assert theirs is not None
+            theirs(batch, precision)
+            return batch.tgt_tokens / (time.perf_counter() - began)
+        optimizer = optimizers[name, precision]
         with autocast(CPU, precision):
             loss, _ = objective(batch)
         (loss / batch.tgt_tokens).backward()
@@ -116,6 +151,8 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         "bfloat16, chosen": (chosen, "bfloat16", "adam"),
         "bfloat16, chosen, Muon": (chosen, "bfloat16", "muon"),
     }
+    if beside:
+        ways |= {f"{kind}, transformers": (Kernels("blas"), kind, "transformers") for kind in PRECISIONS}
 
     before = matrix_rate()
     rates: dict[str, list[float]] = {way: [] for way in ways}
@@ -142,12 +179,20 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--updates", type=int, default=30)
     parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0])
+    parser.add_argument("--transformers", action="store_true", help="also train with transformers, in the same turns")
     parser.add_argument("--profile", action="store_true", help="show where the time goes, on one thread")
     options = parser.parse_args()
     manage_memory()
     if options.profile:
         torch.set_num_threads(1)
-    train_speed(options.shape, options.batch_tokens, options.updates, options.precision, options.profile)
+    train_speed(
+        options.shape,
+        options.batch_tokens,
+        options.updates,
+        options.precision,
+        options.profile,
+        options.transformers,
+    )
 
 
 if __name__ == "__main__":
