@@ -9,6 +9,7 @@ to a norm of 1. The checkpoint with the lowest validation loss translates with a
 
 import argparse
 import copy
+import dataclasses
 import random
 import sys
 import time
@@ -19,12 +20,27 @@ from typing import Any
 import torch
 from transformers import MarianConfig, MarianMTModel
 
+from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.text.lines import lines_in
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from vtrans.training.recipe import load_recipe
 
 IGNORED = -100  # a label of transformers that has no loss
 Pair = tuple[list[int], list[int]]
+
+
+def marian(config: ModelConfig, vocabulary: int) -> Any:
+    """Returns transformers' Marian model of this shape, with one matrix for embeddings and projection."""
+    return MarianMTModel(
+        MarianConfig(
+            vocab_size=vocabulary, d_model=config.d_model, dropout=config.dropout, activation_function="relu",
+            encoder_layers=config.encoder_layers, encoder_ffn_dim=config.d_ff, encoder_attention_heads=config.heads,
+            decoder_layers=config.decoder_layers, decoder_ffn_dim=config.d_ff, decoder_attention_heads=config.heads,
+            scale_embedding=True, max_position_embeddings=512, pad_token_id=PAD_ID, eos_token_id=EOS_ID,
+            bos_token_id=BOS_ID, decoder_start_token_id=PAD_ID, forced_eos_token_id=None,
+        )
+    )  # fmt: skip
 
 
 def pairs_of(store: TokenStore) -> list[Pair]:
@@ -107,14 +123,8 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     vocabulary = DataFolder.open(options.data).src_vocab
-    model: Any = MarianMTModel(
-        MarianConfig(
-            vocab_size=len(vocabulary), d_model=128, encoder_layers=4, decoder_layers=4, encoder_ffn_dim=256,
-            decoder_ffn_dim=256, encoder_attention_heads=4, decoder_attention_heads=4, dropout=options.dropout,
-            activation_function="relu", scale_embedding=True, max_position_embeddings=512, pad_token_id=PAD_ID,
-            eos_token_id=EOS_ID, bos_token_id=BOS_ID, decoder_start_token_id=PAD_ID, forced_eos_token_id=None,
-        )
-    )  # fmt: skip
+    recipe = load_recipe("small")
+    model = marian(dataclasses.replace(recipe.model, dropout=options.dropout), len(vocabulary))
     train(model, options.data, options)
     model.eval()
     for line in lines_in(options.input):

@@ -17,6 +17,7 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -74,26 +75,19 @@ def random_batches(batch_tokens: int, number: int) -> list[Batch]:
     return [collate(sources, targets) for sources, targets in zip(*sides, strict=True)]
 
 
-def plain_loop(config: ModelConfig) -> Callable[[Batch, str], None]:
-    """Return the update of a model of transformers with the shape of `config`."""
-    from transformers import MarianConfig, MarianMTModel
+def plain_loop(config: ModelConfig, precision: str) -> Callable[[Batch], None]:
+    """Return the update of transformers' Marian model of this shape, in a plain loop."""
+    from marian_training import marian
 
-    model = MarianMTModel(
-        MarianConfig(
-            vocab_size=VOCAB, d_model=config.d_model, encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers, encoder_ffn_dim=config.d_ff, decoder_ffn_dim=config.d_ff,
-            encoder_attention_heads=config.heads, decoder_attention_heads=config.heads, dropout=config.dropout,
-            activation_function="relu", scale_embedding=True, max_position_embeddings=512, pad_token_id=PAD,
-            decoder_start_token_id=PAD, forced_eos_token_id=None,
-        )
-    ).train()  # fmt: skip
+    model = marian(config, VOCAB).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
 
-    def update(batch: Batch, precision: str) -> None:
+    def update(batch: Batch) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
             out = model(input_ids=batch.src_BS, attention_mask=batch.keep_BS.long(), decoder_input_ids=batch.tgt_in_BT)
         logits_NV = out.logits.flatten(0, 1)[batch.real_N].float()
-        torch.nn.functional.cross_entropy(logits_NV, batch.targets_N, label_smoothing=0.1).backward()  # type: ignore[no-untyped-call]
+        loss = torch.nn.functional.cross_entropy(logits_NV, batch.targets_N, label_smoothing=0.1)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -116,22 +110,13 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         begin(made, model.parameters())
     batches = random_batches(batch_tokens, updates + 3)
 
-    theirs = plain_loop(SHAPES[shape]) if beside else None
-
-    def update(batch: Batch, precision: str, name: str = "adam") -> float:
-        """Return target tokens per second."""
-        began = time.perf_counter()
-        if name == "transformers":
-            assert theirs is not None
-            theirs(batch, precision)
-            return batch.tgt_tokens / (time.perf_counter() - began)
+    def update(batch: Batch, precision: str, name: str = "adam") -> None:
         optimizer = optimizers[name, precision]
         with autocast(CPU, precision):
             loss, _ = objective(batch)
         (loss / batch.tgt_tokens).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return batch.tgt_tokens / (time.perf_counter() - began)
 
     code = compiled_training(Console())
     chosen = dataclasses.replace(automatic_kernels(), compiled=code is not None)
@@ -143,23 +128,25 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
                 update(batch, precision)
         print(recorded.key_averages().table("self_cpu_time_total", row_limit=30))
         return
-    ways = {
-        "float32, BLAS": (Kernels("blas"), "float32", "adam"),
-        "float32, oneDNN": (Kernels(), "float32", "adam"),
-        f"float32, chosen: {chosen}": (chosen, "float32", "adam"),
-        "float32, chosen, Muon": (chosen, "float32", "muon"),
-        "bfloat16, chosen": (chosen, "bfloat16", "adam"),
-        "bfloat16, chosen, Muon": (chosen, "bfloat16", "muon"),
+    ways: dict[str, tuple[Kernels, Callable[[Batch], None]]] = {
+        "float32, BLAS": (Kernels("blas"), partial(update, precision="float32")),
+        "float32, oneDNN": (Kernels(), partial(update, precision="float32")),
+        f"float32, chosen: {chosen}": (chosen, partial(update, precision="float32")),
+        "float32, chosen, Muon": (chosen, partial(update, precision="float32", name="muon")),
+        "bfloat16, chosen": (chosen, partial(update, precision="bfloat16")),
+        "bfloat16, chosen, Muon": (chosen, partial(update, precision="bfloat16", name="muon")),
     }
     if beside:
-        ways |= {f"{kind}, transformers": (Kernels("blas"), kind, "transformers") for kind in PRECISIONS}
+        ways |= {f"{kind}, transformers": (chosen, plain_loop(SHAPES[shape], kind)) for kind in PRECISIONS}
 
     before = matrix_rate()
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for batch in batches:
-        for way, (choice, kind, name) in ways.items():
+        for way, (choice, make_update) in ways.items():
             kernels.use(choice, code)
-            rates[way].append(update(batch, kind, name))
+            began = time.perf_counter()
+            make_update(batch)
+            rates[way].append(batch.tgt_tokens / (time.perf_counter() - began))
     speeds = {way: statistics.median(found[3:]) for way, found in rates.items()}
     rate = (before + matrix_rate()) / 2
     # A source token passes the encoder, a target token the rest; there are about as many of either.
