@@ -43,9 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     say("The text is an excerpt of Tatoeba (CC BY 2.0 FR): short everyday sentences, English and German.")
     corpus = ["--src", text("train.en"), "--tgt", text("train.de")]
     valid = ["--valid-src", text("valid.en"), "--valid-tgt", text("valid.de")]
-    run(["vtrans", "prepare-bpe", *corpus, *valid, "--vocab-size", str(VOCABULARY), "--align", "--out", data])
-    aligned = ["--set", "train.guided_alignment=0.3"]
-    run(["vtrans", "train", "--data", data, "--out", trained, "--recipe", "demo", *aligned])
+    run(["vtrans", "prepare-bpe", *corpus, *valid, "--vocab-size", str(VOCABULARY), "--out", data])
+    run(["vtrans", "train", "--data", data, "--out", trained, "--recipe", "demo"])
     run(["vtrans", "average", trained])
 
     ours, others = str(folder / "test.hyp.de"), str(folder / f"test.{SHIPPED}.de")

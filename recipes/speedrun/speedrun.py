@@ -41,7 +41,7 @@ def measured(text: TextFiles, recipe: str, changes: Sequence[str], seed: int, wo
     threads = ["--threads", "1"]
     words = [word for change in (*changes, f"train.seed={seed}") for word in ("--set", change)]
     stages = {
-        "prepare": ["prepare-bpe", *text.options, "--vocab-size", str(VOCABULARY), "--align", "--out", data, *threads],
+        "prepare": ["prepare-bpe", *text.options, "--vocab-size", str(VOCABULARY), "--out", data, *threads],
         "train": ["train", "--data", data, "--out", model, "--recipe", recipe, *threads, *words],
         "average": ["average", model],
     }

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     symbols = [word for symbol in FORMALITY.values() for word in ("--symbol", symbol)]
     data, model = str(work / "data"), str(work / "model" / f"{SRC}-{TGT}.safetensors")
     languages = ["--src-lang", SRC, "--tgt-lang", TGT]
-    run(["vtrans", "prepare-bpe", *text.options, *catalogues, *languages, "--align", *symbols, "--out", data])
+    run(["vtrans", "prepare-bpe", *text.options, *catalogues, *languages, *symbols, "--out", data])
     trained = str(work / "run")
     for updates in UPDATES:
         settings = [f"train.noise={NOISE}", f"train.max_steps={updates}", *options.set]

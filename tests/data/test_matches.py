@@ -72,7 +72,8 @@ def divided(data: DataFolder, i: int) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize("separate", [False, True])
 def test_each_pair_with_a_match_occurs_twice(tmp_path: Path, separate: bool) -> None:
     train = [*TRAIN[:60], TRAIN[0], ("nothing like it here", "gar nichts"), ("A5 red dog sees A7", "A5 x A7")]
-    report = made(options(tmp_path, train, align=True, fuzzy=True, separate=separate))
+    (tmp_path / "train.align").write_text("0-0\n" * len(train))
+    report = made(options(tmp_path, train, alignments=(tmp_path / "train.align",), fuzzy=True, separate=separate))
     data = DataFolder.open(tmp_path / "data")
     assert data.matches
     plain = report["train"]["kept"]

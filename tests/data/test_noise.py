@@ -273,7 +273,8 @@ def test_subwords_of_linked_words_are_linked_and_tags_stay_in_front(linked_data:
 
 
 def test_noise_leaves_fuzzy_matches_alone(tmp_path: Path) -> None:
-    made(options(tmp_path, fuzzy=True, align=True))
+    (tmp_path / "train.align").write_text("0-0\n" * len(TRAIN))
+    made(options(tmp_path, fuzzy=True, alignments=(tmp_path / "train.align",)))
     data = DataFolder.open(tmp_path / "data")
     rows = [tuple(data.train.src(i).tolist()) for i in range(len(data.train))]
     matches = {row[: row.index(SEPARATOR_ID) + 1] for row in rows if SEPARATOR_ID in row}

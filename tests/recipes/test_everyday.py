@@ -114,7 +114,7 @@ def test_it_learns_text_templates_and_long_lines_with_forms_of_address(commands:
     assert any(line.startswith("<formal> ") for line in src)
     prepare = commands[0]
     assert "--pairs" not in prepare
-    assert {"--align", "<formal>", "<informal>"} <= set(prepare)
+    assert {"<formal>", "<informal>"} <= set(prepare)
     first, trained = (command for command in commands if command[1] == "train")
     assert "train.seed=2" in trained
     steps = [int(word.split("=")[1]) for command in (first, trained) for word in command if "max_steps" in word]

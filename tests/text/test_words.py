@@ -1,20 +1,20 @@
 """Word alignments: reading them, taking them over to subwords, and making them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from conftest import TRAIN_PAIRS, tiny_links
-from corpora import TRAIN, made, options, refused
+from corpora import TRAIN, options, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vtrans.data.aligner
 import vtrans.data.augmentation
+from vtrans.data.aligner import aligned
 from vtrans.data.augmentation import Augmentation
 from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.links import between_subwords, read_pharaoh
@@ -102,9 +102,8 @@ def test_bad_alignments_are_refused(tmp_path: Path, change: Callable[[list[str]]
     refused(options(tmp_path, alignments=(path,)), message)
 
 
-@pytest.mark.parametrize("values", [{"alignments": ("a", "b")}, {"alignments": ("a",), "align": True}])
-def test_alignments_that_do_not_fit_the_corpora_are_refused(tmp_path: Path, values: dict[str, Any]) -> None:
-    refused(options(tmp_path, **values), "`alignments`")
+def test_alignments_that_do_not_fit_the_corpora_are_refused(tmp_path: Path) -> None:
+    refused(options(tmp_path, alignments=("a", "b")), "`alignments`")
 
 
 def test_links_of_another_number_of_pairs_are_refused(linked_data: DataFolder) -> None:
@@ -143,27 +142,27 @@ def test_dropout_links_the_same_words(linked_data: DataFolder, monkeypatch: pyte
     assert [tuple(link) for link in first.tolist()] == sorted(map(tuple, first.tolist()))
 
 
-def error_rate(data: DataFolder) -> float:
-    wrong = whole = 0
-    for i, pair in enumerate(TRAIN_PAIRS):
-        found = word_links(data, data.train, i, pair)
-        gold = {(i, j) for i, j in read_pharaoh(tiny_links(pair[0])).tolist()}
-        wrong, whole = wrong + len(found ^ gold), whole + len(found) + len(gold)
-    return wrong / whole
+def test_the_aligner_finds_the_words_that_belong_together(
+    tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, size = tiny_data.train, len(tiny_data.src_vocab)
 
+    def error_rate(linked: TokenStore, numbers: Iterable[int]) -> float:
+        wrong = whole = 0
+        for i in numbers:
+            found = word_links(tiny_data, linked, i, TRAIN_PAIRS[i])
+            gold = {(i, j) for i, j in read_pharaoh(tiny_links(TRAIN_PAIRS[i][0])).tolist()}
+            wrong, whole = wrong + len(found ^ gold), whole + len(found) + len(gold)
+        return wrong / whole
 
-def aligned_data(folder: Path) -> DataFolder:
-    folder.mkdir()
-    made(options(folder, TRAIN_PAIRS, align=True, vocab_size=320))
-    return DataFolder.open(folder / "data")
-
-
-def test_the_aligner_finds_the_words_that_belong_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = aligned_data(tmp_path / "whole")
-    assert error_rate(whole) < 0.3
+    links, counts = aligned(store, size, size)
+    assert error_rate(store.linked(links, counts), range(len(store))) < 0.3
+    assert not store.has_links
     monkeypatch.setattr(vtrans.data.aligner, "CHUNK", 500)
-    assert aligned_data(tmp_path / "chunks").digest == whole.digest
-    # Two thirds of the pairs are not learned from, and aligned all the same.
-    cells = int((whole.train.src_lengths.long() * whole.train.tgt_lengths).sum())
-    monkeypatch.setattr(vtrans.data.aligner, "CELLS", cells // 3)
-    assert error_rate(aligned_data(tmp_path / "part")) < 0.4
+    assert all(map(np.array_equal, aligned(store, size, size), (links, counts)))
+    # Of a corpus with more cells, every n-th pair is aligned.
+    cells = int((store.src_lengths.long() * store.tgt_lengths).sum())
+    monkeypatch.setattr(vtrans.data.aligner, "LINKED", cells // 3 + 1)
+    part = store.linked(*aligned(store, size, size))
+    assert error_rate(part, range(0, len(store), 3)) < 0.4
+    assert not any(len(part.links(i)) for i in range(len(store)) if i % 3)

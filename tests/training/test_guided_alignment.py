@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import VALID_PAIRS, tiny_links, tiny_train
+from conftest import TRAIN_PAIRS, VALID_PAIRS, tiny_links, tiny_train
+from corpora import made, options
 from networks import SEQUENCE, SMALL, VARIANTS, align, make
 from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.config import ModelConfig, Recipe, TrainConfig, check_together
 from vtrans.data.batches import Batch, collate
+from vtrans.data.matches import SEPARATOR_ID
 from vtrans.data.store import DataFolder
 from vtrans.engines.forced import cross_attention, mean_attention
 from vtrans.model.checkpoint import load_model
@@ -23,6 +25,7 @@ from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_line
 from vtrans.training.average import average
 from vtrans.training.optimization.loss import Objective
+from vtrans.training.trainer import Trainer
 
 LAYER = 2
 GUIDED = [
@@ -127,7 +130,9 @@ def error_rate(data: DataFolder, model: Transformer) -> float:
 DEEPER = ("model.decoder_layers=3", "train.max_steps=40")
 
 
-def test_a_guided_model_aligns_words_and_records_the_layer(tmp_path: Path, linked_data: DataFolder) -> None:
+def test_a_guided_model_aligns_words_and_records_the_layer(
+    tmp_path: Path, linked_data: DataFolder, tiny_data: DataFolder
+) -> None:
     run = tiny_train(linked_data, tmp_path / "guided", *DEEPER, "train.guided_alignment=0.5")
     plain = tiny_train(linked_data, tmp_path / "plain", *DEEPER)
     guided = load_model(run.last).model
@@ -135,6 +140,9 @@ def test_a_guided_model_aligns_words_and_records_the_layer(tmp_path: Path, linke
     assert load_model(plain.last).model.config.alignment_layer == 0
     assert error_rate(linked_data, guided) < 0.25
     assert error_rate(linked_data, load_model(plain.last).model) > 0.35
+    assert not tiny_data.train.has_links
+    itself = tiny_train(tiny_data, tmp_path / "itself", *DEEPER, "train.guided_alignment=0.5")
+    assert error_rate(tiny_data, load_model(itself.last).model) < 0.35
     average([run.step_file(step) for step in run.steps()], tmp_path / "mean.safetensors")
     assert load_model(tmp_path / "mean.safetensors").model.config.alignment_layer == 2
 
@@ -150,3 +158,22 @@ def test_a_guided_model_aligns_words_and_records_the_layer(tmp_path: Path, linke
 def test_a_layer_that_cannot_be_guided_is_refused(model: ModelConfig, named: str) -> None:
     with pytest.raises(RecipeError, match=named):
         check_together(Recipe(model, TrainConfig(guided_alignment=0.1)), "here")
+
+
+def test_tags_and_pairs_with_a_match_get_no_links(tmp_path: Path) -> None:
+    made(options(tmp_path, TRAIN_PAIRS, VALID_PAIRS, fuzzy=True, tags=("<de>",), valid_tags=("<de>",), vocab_size=320))
+    seen = list[DataFolder]()
+
+    class Watched(Trainer):
+        def after_update(self) -> None:
+            seen.append(self.job.data)
+
+    given = DataFolder.open(tmp_path / "data")
+    tiny_train(given, tmp_path / "run", "train.guided_alignment=0.5", "train.max_steps=1", trainer=Watched)
+    (data,) = seen
+    linked = [data.train.links(i) for i in range(len(data.train))]
+    matched = [SEPARATOR_ID in data.train.src(i) for i in range(len(data.train))]
+    assert any(matched)
+    assert not any(len(links) for links, found in zip(linked, matched, strict=True) if found)
+    assert all(len(links) for links, found in zip(linked[:10], matched, strict=False) if not found)
+    assert all(links[:, 0].min() > 0 for links in linked if len(links)), "the tag"

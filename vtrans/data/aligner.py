@@ -1,5 +1,5 @@
-"""IBM model 1 (Brown et al. 1993) between the subwords of training pairs: aligns words for guided alignment
-(`prepare-bpe --align`), learns shortlists (`vtrans shortlist`), and judges pairs (`vtrans clean`).
+"""IBM model 1 (Brown et al. 1993) between the subwords of training pairs: aligns words for training, learns shortlists
+(`vtrans shortlist`), and judges pairs (`vtrans clean`).
 
 Two models, one per direction, give the probability that a subword of one side generates a subword of the other: model 1
 times a weight for the relative distance of the two positions, as in fast_align (Dyer et al. 2013), but from a table
@@ -25,6 +25,7 @@ from vtrans.text.vocabulary import EOS_ID
 # The maximum number of cells to learn from; their entries take 200 MB. From a larger corpus, only every n-th pair is
 # read.
 CELLS = 50_000_000
+LINKED = 20_000_000  # maximum number of cells to align for training, which takes half a minute of each process
 CHUNK = 1_000_000  # cells per chunk of work
 ITERATIONS = (3, 3)  # without and with distances; five of each gave no better links
 EMPTY = 0.08  # prior probability of the empty word, as in fast_align
@@ -66,9 +67,9 @@ class _Cells:
     """The cells of a corpus in chunks, and their entries. Entry i is the pair of the source id `src_E[i]` and the
     target id `tgt_E[i]`, sorted; entry E represents pairs of ids that never co-occur in the chosen pairs.
 
-    `progress` is called with the cells read so far, in the passes of `_learned` over the chosen pairs and `others`
-    passes over the whole corpus, and their share of all. The chosen pairs are `pairs` (default: all), or every n-th of
-    them if they have more than `most` cells (default: CELLS).
+    `progress` is called with the cells read so far, in the passes of `_learned` and `more` passes, and their share of
+    all. The chosen pairs are `pairs` (default: all), or every n-th of them if they have more than `most` cells
+    (default: CELLS).
     """
 
     def __init__(
@@ -76,24 +77,25 @@ class _Cells:
         store: TokenStore,
         tgt_size: int,
         progress: Callable[[int, float], None],
-        others: int = 0,
+        more: int = 0,
         *,
         pairs: Ints | None = None,
         most: int | None = None,
     ) -> None:
         self.store, self.tgt_size, self.progress = store, tgt_size, progress
-        self.cells_P = store.src_lengths.numpy().astype(np.int64) * store.tgt_lengths.numpy()
+        cells_P = store.src_lengths.numpy().astype(np.int64) * store.tgt_lengths.numpy()
         pairs = np.arange(len(store)) if pairs is None else pairs
-        self.chosen = pairs[:: max(1, -(-int(self.cells_P[pairs].sum()) // (most or CELLS)))]
+        self.chosen = pairs[:: max(1, -(-int(cells_P[pairs].sum()) // (most or CELLS)))]
         self.read = 0
-        self.whole = (1 + sum(ITERATIONS)) * int(self.cells_P[self.chosen].sum()) + others * int(self.cells_P.sum())
-        parts = [_distinct(self._keys(chunk)) for chunk in self.chunks(self.chosen)]
+        self.whole = (1 + sum(ITERATIONS) + more) * int(cells_P[self.chosen].sum())
+        parts = [_distinct(self._keys(chunk)) for chunk in self.chunks()]
         self._keys_E = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
         self.src_E, self.tgt_E = np.divmod(self._keys_E, tgt_size)
         self._learned: list[NDArray[np.int32]] = []
 
-    def chunks(self, pairs: Ints) -> Iterator[_Chunk]:
-        for chunk in _chunks(self.store, pairs):
+    def chunks(self) -> Iterator[_Chunk]:
+        """Yields the chunks of the chosen pairs."""
+        for chunk in _chunks(self.store, self.chosen):
             yield chunk
             self.read += len(chunk.pair_C)
             self.progress(self.read, self.read / max(1, self.whole))
@@ -109,7 +111,7 @@ class _Cells:
 
     def learned(self) -> Iterator[tuple[_Chunk, NDArray[np.int32]]]:
         """Yields the chunks of the chosen pairs with their entries, which are computed once."""
-        for i, chunk in enumerate(self.chunks(self.chosen)):
+        for i, chunk in enumerate(self.chunks()):
             if i == len(self._learned):
                 self._learned.append(self.entries(chunk).astype(np.int32))
             yield chunk, self._learned[i]
@@ -166,23 +168,29 @@ def aligned(
     tgt_size: int,
     progress: Callable[[int, float], None] = lambda cells, share: None,
     *,
+    pairs: Ints | None = None,
     tags: Sequence[int] = (),
-) -> Iterator[tuple[Ints, Ints]]:
-    """Yields the links of all pairs of a store, in order and in parts: alternating source and target positions of
-    linked subwords, and the count of these numbers per pair. Source ids in `tags` get no links.
+) -> tuple[Ints, Ints]:
+    """Returns the links of all pairs of a store, in order: alternating source and target positions of linked subwords,
+    and the count of these numbers per pair. Source ids in `tags` get no links. Only `pairs` (default: all) get links,
+    and only every n-th of them if they have more than LINKED cells.
 
     `progress` is called with the cells read so far, in all passes over the corpus, and their share of the whole.
     """
-    cells = _Cells(store, tgt_size, progress, 1)
+    cells = _Cells(store, tgt_size, progress, 1, pairs=pairs, most=LINKED)
     model = _learned(cells, src_size, tgt_size)
-    for chunk in cells.chunks(np.arange(len(store))):
-        (forward_C, _), (backward_C, _) = model.posteriors(chunk, cells.entries(chunk))
+    links, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for chunk, entry_C in cells.learned():
+        (forward_C, _), (backward_C, _) = model.posteriors(chunk, entry_C)
         known_C = ~np.isin(chunk.src.ids_X, tags)[chunk.src.at_C]
         linked = np.flatnonzero((forward_C * backward_C >= ENOUGH**2) & known_C)
         pair, src, tgt = chunk.pair_C[linked], chunk.src.local_C[linked], chunk.tgt.local_C[linked]
         order = np.lexsort((tgt, src, pair))
-        pairs = int(chunk.pair_C[-1]) + 1
-        yield np.stack((src[order], tgt[order]), 1).flatten(), 2 * np.bincount(pair, minlength=pairs)
+        links.append(np.stack((src[order], tgt[order]), 1).flatten())
+        counts.append(2 * np.bincount(pair, minlength=int(chunk.pair_C[-1]) + 1))
+    counts_P = np.zeros(len(store), np.int64)
+    counts_P[cells.chosen] = np.concatenate(counts)
+    return np.concatenate(links), counts_P
 
 
 def _learned(cells: _Cells, src_size: int, tgt_size: int) -> _Model:

@@ -43,8 +43,8 @@ class PrepareOptions:
     alignments: tuple[str | Path, ...] = paths(
         "Word alignment of each line, such as 0-0 1-2, for guided alignment. Give one file per `src`.",
         advanced=True,
+        unset="training aligns the words itself",
     )
-    align: bool = flag(False, "Align the words of the training text, for guided alignment, instead of `alignments`.")
     src_lang: tuple[str, ...] = texts(
         "Language of `src`, such as en or pt-BR, which the model records. Give one for all corpora, or one per corpus.",
         metavar="CODE",
@@ -167,8 +167,6 @@ class PrepareOptions:
             raise InputError(
                 f"`alignments` must name one file per corpus, {len(self.src)} in all, got {len(self.alignments)}."
             )
-        if self.alignments and self.align:
-            raise InputError("`align` makes word alignments, but `alignments` gives them; leave out one of the two.")
         for name in ("src_lang", "tgt_lang"):
             codes: tuple[str, ...] = getattr(self, name)
             for code in codes:

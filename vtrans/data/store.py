@@ -5,13 +5,14 @@ A data folder contains the SentencePiece model(s), `train.safetensors`, `valid.s
 A token store is a safetensors file. `src_ids` and `tgt_ids` (U16, or I32 for a vocabulary above 65,536) are the
 concatenated subwords of all sentences, without special ids. `src_offsets` and `tgt_offsets` (I64 [N + 1]) say where
 each sentence begins: sentence i is `ids[offsets[i] : offsets[i + 1]]`. `valid.safetensors` also has the raw lines
-(UTF-8 as U8, with offsets), which are the references of BLEU. `train.safetensors` may have word alignments: `links`
-(U16 or I32, with offsets) holds alternating source and target positions of linked subwords. Corpora follow each other
-in order; `data.json` records the number of pairs in each.
+(UTF-8 as U8, with offsets), which are the references of BLEU. `train.safetensors` has word alignments if the user gave
+them: `links` (U16 or I32, with offsets) holds alternating source and target positions of linked subwords. Corpora
+follow each other in order; `data.json` records the number of pairs in each.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -92,6 +93,13 @@ class TokenStore:
     def has_links(self) -> bool:
         """Whether the store has word alignments."""
         return "links" in self._rows
+
+    def linked(self, links: NDArray[np.int64], counts: NDArray[np.int64]) -> TokenStore:
+        """Returns the same pairs with word alignments in memory, given as by `vtrans.data.aligner.aligned`."""
+        store = copy.copy(self)
+        ends = np.concatenate((np.zeros(1, np.int64), counts.cumsum()))
+        store._rows = self._rows | {"links": _Rows(links.astype(np.int32), ends)}
+        return store
 
     def links(self, i: int) -> NDArray[np.int64]:
         """Returns the links of pair i, int64 [L, 2]: positions in the source and in the target."""

@@ -71,10 +71,11 @@ def together(store: TokenStore, ids: Tensor, first_of_target: int, size: int) ->
 
 
 def information(counts_KK: Tensor, pairs: int) -> Tensor:
-    """Returns the pointwise mutual information [K, K], in nats, of the subwords of a pair; 0 where it is negative."""
-    counts_K = counts_KK.diagonal()
-    expected_KK = torch.outer(counts_K, counts_K / pairs)
-    return torch.where(counts_KK < SEEN, 1.0, counts_KK / expected_KK).log().clamp(min=0)
+    """Returns the pointwise mutual information [K, K], in nats, of the subwords of a pair; 0 where it is negative. Uses
+    the memory of `counts_KK`."""
+    counts_K, unrelated_KK = counts_KK.diagonal().clone(), counts_KK < SEEN
+    counts_KK /= torch.outer(counts_K, counts_K / pairs)
+    return counts_KK.masked_fill_(unrelated_KK, 1.0).log_().clamp_(min=0)
 
 
 def factors(symmetric_KK: Tensor, D: int) -> Tensor:

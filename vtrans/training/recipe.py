@@ -235,12 +235,6 @@ def check_data(data: DataFolder, recipe: Recipe) -> None:
             raise InputError(f"{data.path} has no {what} pairs; prepare it again with {what} text.")
     _check_weights(data, recipe.train)
     train, model = recipe.train, recipe.model
-    if train.guided_alignment > 0 and not data.train.has_links:
-        raise RecipeError(
-            f"train.guided_alignment = {train.guided_alignment:g} needs word alignments, which {data.path} lacks; "
-            "prepare the text again with the option align or alignments of `vtrans prepare-bpe`, or set "
-            "train.guided_alignment to 0."
-        )
     if train.bpe_dropout > 0 and {data.src_vocab.kind, data.tgt_vocab.kind} != {"bpe"}:
         raise RecipeError(
             f"train.bpe_dropout = {train.bpe_dropout} needs a BPE vocabulary, but {data.path} has a "

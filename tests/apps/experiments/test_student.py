@@ -226,7 +226,6 @@ def test_the_stages_of_a_chain_have_the_texts_models_and_options_of_its_file(
     distilled = "--src clean-1/train-a.en --tgt distilled/1.de --src clean-2/train-b.en --tgt distilled/2.de"
     pairs = "--src clean-1/train-a.en --tgt clean-1/train-a.de --src clean-2/train-b.en --tgt clean-2/train-b.de"
     assert f" {distilled} {pairs} --valid-src " in made["student-data"]
-    assert [name for name, words in made.items() if "--align" in words] == ["student-data"], "alignments by default"
     assert " --model teacher-1 --model teacher-2 " in made["test/test.teachers.de"]
 
 

@@ -216,7 +216,7 @@ class _Adaptation:
         """Trains on the new and the old pairs, and returns the file of the averaged checkpoints."""
         engine, out = self._translator.engine, self._options.out
         learned_codes = all(model.codes for model in engine.models)
-        report = prepare(self._data(parts, align=learned_codes), self._console)
+        report = prepare(self._data(parts), self._console)
         updates = max(1, max(report["train"]["tokens"].values()) // BATCH_TOKENS)
         settings = {
             "max_steps": EPOCHS * updates,
@@ -244,7 +244,7 @@ class _Adaptation:
         average(usual_checkpoints(run, recipe.train), run.averaged, progress.step)
         return run.averaged
 
-    def _data(self, parts: Mapping[str, Pairs], *, align: bool) -> PrepareOptions:
+    def _data(self, parts: Mapping[str, Pairs]) -> PrepareOptions:
         """Writes the training and validation pairs to files, and returns the options that prepare them."""
         folder, engine = self._options.out / "text", self._translator.engine
         folder.mkdir(exist_ok=True)
@@ -260,7 +260,7 @@ class _Adaptation:
         tags = [tag] if (tag := engine.tags.get(self._languages.tgt)) else []
         known = self._languages if all(self._languages) else ()
         return PrepareOptions(
-            src_files, files("train", "tgt"), valid_files, files("valid", "tgt"), align=align,
+            src_files, files("train", "tgt"), valid_files, files("valid", "tgt"),
             src_lang=tuple(known[:1]), tgt_lang=tuple(known[1:]), tags=tuple(tags * len(src_files)),
             valid_tags=tuple(tags * len(valid_files)), fuzzy=self._translator.uses_matches,
             vocabularies=(engine.src_vocab.proto, engine.tgt_vocab.proto),

@@ -39,7 +39,6 @@ class Stages:
         pairs = self.clean() if chain.text.clean else [self.text.pairs[name] for name in self.text.train]
         words = ["--vocab-size", str(chain.text.vocab_size)]
         learning = chain.teachers if chain.teachers and not chain.teachers.models else None
-        aligned = learning is not None and learning.resolved.train.guided_alignment > 0
         data = "vocabulary"
         if back := chain.back_translation:
             self.data("vocabulary", data, pairs, [*words, "--symbol", TAG])
@@ -51,7 +50,7 @@ class Stages:
                 pairs = [*pairs, (made, source)]
             data = self.data("data of the teachers", "teacher-data", pairs, model=learning)
         else:
-            self.data("vocabulary", data, pairs, [*words, *(["--align"] if aligned else [])])
+            self.data("vocabulary", data, pairs, words)
         teachers, runs = chain.teacher_models, list[str]()
         if learning:
             runs += teachers
@@ -107,8 +106,7 @@ class Stages:
         """Adds the stage that makes a data folder, and returns the folder. `back` swaps source and target. With a
         model, the folder uses the chain's vocabulary."""
         if model:
-            aligned = model.resolved.train.guided_alignment > 0
-            words = ["--vocab-from", "vocabulary", *(["--align"] if aligned else [])]
+            words = ["--vocab-from", "vocabulary"]
         every = [*pairs, self.text.pairs[self.text.valid]]
         *train, valid = [(tgt, src) for src, tgt in every] if back else every
         command = ["vtrans", "prepare-bpe", *pair_options(train, valid), *words, "--out", out]

@@ -56,8 +56,7 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
     text_bytes = sum(len(line.encode()) for line in lines)
     figures = _figures(options, split, task, encoded, text_bytes) | {"seconds": round(seconds, 3)}
     _show(figures, options, inputs, split, console)
-    aligning = ", excluding word alignment" if options.align else ""
-    console.info(f"time: about {duration(seconds)}, including {duration(learning)} for the vocabulary{aligning}")
+    console.info(f"time: about {duration(seconds)}, including {duration(learning)} for the vocabulary")
     console.info("dry run: nothing was written")
     return figures
 
@@ -74,7 +73,7 @@ def _figures(options: PrepareOptions, split: Split, task: Task, encoded: Encoded
     # A pair takes its ids and two 8-byte offsets; a validation pair also its text with two offsets.
     validation = split.validation_size * (sum(columns) / (kept or 1) + 32 + text_bytes / encoded.read)
     stored = sum(columns) + 16 * round(kept) + models + round(validation)
-    if options.align or options.alignments:  # about one link per target subword, of two 2-byte numbers
+    if options.alignments:  # about one link per target subword, of two 2-byte numbers
         stored += 4 * tokens["tgt"] + 8 * round(kept)
     return {
         "pairs": split.survey.pairs,

@@ -98,15 +98,12 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     repeats.remember(_encode(valid, *pairs, "validation", options.threads, console))
     counted = split.usable if len(options.languages()) < 2 else 0
     task = dataclasses.replace(task, max_tokens=options.max_tokens, max_ratio=options.max_ratio, counted=counted)
-    corpora, tags, linked = len(options.src), _ids(src, options.tags), options.align or bool(options.alignments)
+    corpora, tags, linked = len(options.src), _ids(src, options.tags), bool(options.alignments)
     file = PLAIN_FILE if options.fuzzy else TRAIN_FILE
     plain = train = StoreWriter(staging / file, task, len(src), len(tgt), corpora, tags, with_links=linked)
     pairs = split.training_pairs(), split.survey.pairs
     repeats.note(_encode(train, *pairs, "training", options.threads, console))
     _check_kept(train, valid, split.survey.pairs, options)
-    if options.align:
-        with console.progress("aligning the words", unit="links") as counter:
-            train.align(counter.update)
     if options.fuzzy:
         train = with_matches(plain, staging / TRAIN_FILE, src, tgt, console)
     files = {writer.path.name: writer.finish() for writer in (train, valid)}

@@ -6,13 +6,12 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vtrans.data.aligner import aligned
 from vtrans.data.preparation.counting import Counting
 from vtrans.data.preparation.coverage import Coverage
 from vtrans.data.preparation.encode import Encoded, Side, Task, TextPair
@@ -89,13 +88,6 @@ class StoreWriter:
         if encoded.counting:
             self.counting.merge(encoded.counting)
         self.corpora[corpus] += len(encoded.kept)
-
-    def align(self, progress: Callable[[int, float], None]) -> None:
-        """Aligns the pairs, and writes their links. See `aligned` for `progress`."""
-        assert self.links is not None, "a store without links"
-        store, sizes = unfinished(self.path, self._ids.values()), (len(self.counts["src"]), len(self.counts["tgt"]))
-        for values, lengths in aligned(store, *sizes, progress, tags=self.tags):
-            self.links.add(values, lengths)
 
     def finish(self) -> dict[str, Any]:
         """Assembles the store. Returns its size in bytes and its SHA-256."""
