@@ -123,7 +123,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     vocabulary = DataFolder.open(options.data).src_vocab
-    recipe = load_recipe("small")
+    recipe = load_recipe("narrow")
     model = marian(dataclasses.replace(recipe.model, dropout=options.dropout), len(vocabulary))
     train(model, options.data, options)
     model.eval()

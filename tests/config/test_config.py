@@ -113,7 +113,7 @@ def test_the_texts_of_earlier_versions_are_read_as_lists_of_weights(tmp_path: Pa
         ("modell.d_model=3", ["[modell]", "model?"]),
         ("d_model=3", ["`overrides`", "section.key=value", "'d_model=3'"]),
         ("model.d_model=", ["model.d_model", "''"]),
-        ("model.heads=7", ["model.heads", "model.d_model", "128", "7"]),
+        ("model.heads=7", ["model.heads", "model.d_model", "192", "7"]),
         ("model.d_model=8\nheads=2", ["model.d_model"]),
         ("model.d_model=" + "1" * 5000, ["model.d_model"]),
         ("train.corpus_weights=2,x", ["train.corpus_weights", "numbers from 0 to 1000", "'2,x'"]),
