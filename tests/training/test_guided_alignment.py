@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.config import ModelConfig, Recipe, TrainConfig, check_together
-from vtrans.data.batches import Batch, collate
+from vtrans.data.batches import Batch, BatchLoader, collate
 from vtrans.data.matches import SEPARATOR_ID
 from vtrans.data.store import DataFolder
 from vtrans.engines.forced import cross_attention, mean_attention
 from vtrans.model.checkpoint import load_model
 from vtrans.model.network import Transformer
 from vtrans.system.errors import RecipeError
+from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_line
 from vtrans.training.average import average
@@ -160,17 +161,22 @@ def test_a_layer_that_cannot_be_guided_is_refused(model: ModelConfig, named: str
         check_together(Recipe(model, TrainConfig(guided_alignment=0.1)), "here")
 
 
-def test_tags_and_pairs_with_a_match_get_no_links(tmp_path: Path) -> None:
+@pytest.mark.parametrize("needs", ["train.guided_alignment=0.5", "train.noise=0.3"])
+def test_training_aligns_words_except_tags_and_pairs_with_a_match(tmp_path: Path, needs: str) -> None:
     made(options(tmp_path, TRAIN_PAIRS, VALID_PAIRS, fuzzy=True, tags=("<de>",), valid_tags=("<de>",), vocab_size=320))
     seen = list[DataFolder]()
 
     class Watched(Trainer):
-        def after_update(self) -> None:
-            seen.append(self.job.data)
+        @classmethod
+        def make_loader(cls, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> BatchLoader:
+            seen.append(data)
+            return super().make_loader(data, recipe, ranks, device)
 
     given = DataFolder.open(tmp_path / "data")
-    tiny_train(given, tmp_path / "run", "train.guided_alignment=0.5", "train.max_steps=1", trainer=Watched)
-    (data,) = seen
+    for _ in range(2):
+        tiny_train(given, tmp_path / "run", needs, "train.max_steps=1", trainer=Watched)
+    data, finished = seen
+    assert not finished.train.has_links, "a finished run needs none"
     linked = [data.train.links(i) for i in range(len(data.train))]
     matched = [SEPARATOR_ID in data.train.src(i) for i in range(len(data.train))]
     assert any(matched)

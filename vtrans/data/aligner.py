@@ -25,7 +25,7 @@ from vtrans.text.vocabulary import EOS_ID
 # The maximum number of cells to learn from; their entries take 200 MB. From a larger corpus, only every n-th pair is
 # read.
 CELLS = 50_000_000
-LINKED = 20_000_000  # maximum number of cells to align for training, which takes half a minute of each process
+LINKED = 20_000_000  # maximum number of cells to align when training begins, a minute on a slow processor
 CHUNK = 1_000_000  # cells per chunk of work
 ITERATIONS = (3, 3)  # without and with distances; five of each gave no better links
 EMPTY = 0.08  # prior probability of the empty word, as in fast_align

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from vtrans.data.aligner import aligned
-from vtrans.data.matches import SEPARATOR_ID
 from vtrans.data.store import DataFolder
 from vtrans.model import kernels
 from vtrans.model.checkpoint import load_weights
@@ -23,7 +19,6 @@ from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.files import named_os_errors, overwritten, write_atomically
 from vtrans.system.own_code import class_of
-from vtrans.system.process import release_memory
 from vtrans.system.ranks import Ranks
 from vtrans.system.seeds import derived_seed
 from vtrans.training.cooccurrence import initialise_embeddings
@@ -81,8 +76,6 @@ def set_up(
     refuse_changes(run, before, recipe)
     options.check(recipe.model)
     check_data(data, recipe)
-    if (recipe.train.guided_alignment > 0 or recipe.train.noise > 0) and not data.train.has_links:
-        data = _linked(data, console)
     ranks = divide(ranks, device, recipe.train.batch_tokens, saved, console, options)
     kind_of_learner = learner_of(recipe, ranks, compiled=options.compile)
     job = Job(data, run, console, ranks, device, recipe)
@@ -96,7 +89,6 @@ def set_up(
         )
     if saved is None and recipe.train.embeddings == "pmi":
         initialise_embeddings(model, data, derived_seed("embeddings", recipe.train.seed))
-    release_memory()  # of the alignment and the embeddings
     choose_kernels(job, saved)
     recipe_text = recipe_to_write(run, before, recipe)
     progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})
@@ -117,21 +109,6 @@ def set_up(
     progress.signature_end = signature_end(recipe.train, recipe.search, data)
     _check_ranks_agree(job, progress)
     return SetUp(job, learner, progress, metrics, saved, recipe_text)
-
-
-def _linked(data: DataFolder, console: Console) -> DataFolder:
-    """Returns the data with the words of its training pairs aligned. Pairs with a match get no links; they also occur
-    without it."""
-    store, pairs = data.train, None
-    if data.matches:
-        pairs = np.array([i for i in range(len(store)) if SEPARATOR_ID not in store.src(i)], np.int64)
-    tags = [id for tag in data.tags.values() if (id := data.src_vocab.id_of(tag)) is not None]
-    sizes = len(data.src_vocab), len(data.tgt_vocab)
-    with console.progress("aligning the words", unit="subword pairs") as counter:
-        links = aligned(store, *sizes, counter.update, pairs=pairs, tags=tags)
-    data = copy.copy(data)
-    data.train = store.linked(*links)
-    return data
 
 
 def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool) -> None:

@@ -11,6 +11,7 @@ Some CUDA kernels sum in a varying order, so on a GPU the last bits may differ.
 
 from __future__ import annotations
 
+import copy
 import math
 import signal
 import time
@@ -21,18 +22,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vtrans.config import DEFAULT_RUN
 from vtrans.config.threads import set_threads
+from vtrans.data.aligner import aligned
 from vtrans.data.batches import Cursor, RankBatch, prefetch
+from vtrans.data.matches import SEPARATOR_ID
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.system.console import Console, Counter, duration
 from vtrans.system.devices import pick_device
 from vtrans.system.errors import FileError, InputError, VtransError, WriteError
 from vtrans.system.files import reason, unwritable
+from vtrans.system.process import release_memory
 from vtrans.system.ranks import Ranks
 from vtrans.system.signals import StopSignal
 from vtrans.training.log import Log, estimate, introduce
@@ -98,6 +103,24 @@ def train(
             return loop.dry_run() if chosen.dry_run else loop.run(lock, fresh=chosen.fresh)
 
 
+def _linked(job: Job) -> DataFolder:
+    """Returns the data with the words of its training pairs aligned, if the recipe needs that. Pairs with a match get
+    no links; they also occur without it."""
+    data, config = job.data, job.recipe.train
+    if data.train.has_links or not (config.guided_alignment or config.noise):
+        return data
+    store, pairs = data.train, None
+    if data.matches:
+        pairs = np.array([i for i in range(len(store)) if SEPARATOR_ID not in store.src(i)], np.int64)
+    tags = [id for tag in data.tags.values() if (id := data.src_vocab.id_of(tag)) is not None]
+    sizes = len(data.src_vocab), len(data.tgt_vocab)
+    with job.console.progress("aligning the words", unit="subword pairs") as counter:
+        links = aligned(store, *sizes, counter.update, pairs=pairs, tags=tags)
+    data = copy.copy(data)
+    data.train = store.linked(*links)
+    return data
+
+
 class Trainer(Parts):
     """The training loop of one run.
 
@@ -116,7 +139,9 @@ class Trainer(Parts):
     def __init__(self, ready: SetUp) -> None:
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
-        self.loader = self.make_loader(job.data, job.recipe, job.ranks, job.device)
+        data = job.data if self._complete else _linked(job)
+        release_memory()  # of the alignment, and of the initial embeddings
+        self.loader = self.make_loader(data, job.recipe, job.ranks, job.device)
         self.validation = Validation(job, self.learner.complete)
         self.log = Log(job, ready.metrics, self.progress, self.learning_rate)
         self.signal = StopSignal()
