@@ -36,7 +36,7 @@ def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.M
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
 def test_products_of_many_shapes_take_bounded_memory() -> None:
-    """Without the limit, a kernel of half a megabyte per shape stays in memory."""
+    """Without the limit of 256, a kernel of half a megabyte stays in memory for each of 1,000 shapes."""
     code = """
 import os, sys
 import vtrans.system.process
@@ -49,7 +49,7 @@ x, w = torch.randn(2000, 128), torch.randn(256, 128)
 linear(x, w)
 with open("/proc/self/statm") as file:
     before = int(file.read().split()[1])
-for n in range(2000, 1750, -1):  # downwards, so that the next product fits into freed memory
+for n in range(2000, 1000, -1):  # downwards, so that the next product fits into freed memory
     linear(x[:n], w)
 with open("/proc/self/statm") as file:
     print((int(file.read().split()[1]) - before) * os.sysconf("SC_PAGE_SIZE"))
@@ -59,9 +59,9 @@ with open("/proc/self/statm") as file:
         int(subprocess.run([sys.executable, "-c", code, how], capture_output=True, check=True, env=environment).stdout)
         for how in ("managed", "as it comes")
     ]
-    if grown[1] < 70e6:
+    if grown[1] < 250e6:
         pytest.skip("this torch keeps no kernels")
-    assert grown[0] < 0.7 * grown[1]
+    assert grown[0] < 0.5 * grown[1]
 
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
