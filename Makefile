@@ -130,7 +130,7 @@ types: $(STAMP)
 
 # Warnings, such as links that lead nowhere, end the build. The variable silences an advertisement.
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student speedrun everyday everyday-model: $(STAMP)
 	@python recipes/make.py $@

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = {
     "recipes.md": "recipes/README.md",
     "demo.md": "recipes/demo/README.md",
+    "speedrun.md": "recipes/speedrun/README.md",
     "tatoeba.md": "recipes/tatoeba/README.md",
     "everyday.md": "recipes/everyday/README.md",
 }

@@ -123,7 +123,7 @@ class Check:
     def trainer(self, name: str, *overrides: str, device: torch.device | None = None) -> Trainer:
         device = device or self.device
         processes = 1 if device.type == "cpu" else None
-        options = TrainOptions(recipe="small", overrides=overrides, processes=processes)
+        options = TrainOptions(recipe="narrow", overrides=overrides, processes=processes)
         run = RunFolder(self.folder / name)
         return Trainer(set_up(self.data, run, SILENT, Ranks(), device, options))
 

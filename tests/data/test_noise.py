@@ -259,6 +259,16 @@ def test_a_pair_stays_as_it_is_if_its_vocabulary_lacks_a_character(word: str, wr
     assert [vocab.decode(values.tolist()) for values, _ in shard] == [written, "non"]
 
 
+@pytest.mark.parametrize("links", [None, frozenset({(0, 0)})])
+def test_links_of_a_change_of_ones_own_are_optional(
+    linked_data: DataFolder, links: frozenset[tuple[int, int]] | None
+) -> None:
+    noise = Noise(linked_data.src_vocab, linked_data.tgt_vocab, 1.0, 99, [lambda pair, *_: replace(pair, links=links)])
+    shard = tuple(linked_data.train.joined(side, np.arange(3)) for side in ("src", "tgt", "links"))
+    assert (noise(shard, 1)[2][1] > 0).tolist() == 3 * [links is not None]
+    assert len(noise(shard[:2], 1)) == 2
+
+
 def test_subwords_of_linked_words_are_linked_and_tags_stay_in_front(linked_data: DataFolder) -> None:
     vocab, tag = linked_data.src_vocab, linked_data.src_vocab.id_of(">>de<<")
     for src, tgt, links in drawn(linked_data, 1.0, 6):
@@ -273,7 +283,7 @@ def test_subwords_of_linked_words_are_linked_and_tags_stay_in_front(linked_data:
 
 
 def test_noise_leaves_fuzzy_matches_alone(tmp_path: Path) -> None:
-    (tmp_path / "train.align").write_text("0-0\n" * len(TRAIN))
+    (tmp_path / "train.align").write_text("0-0 1-1 2-2 3-3 4-4\n" * len(TRAIN))
     made(options(tmp_path, fuzzy=True, alignments=(tmp_path / "train.align",)))
     data = DataFolder.open(tmp_path / "data")
     rows = [tuple(data.train.src(i).tolist()) for i in range(len(data.train))]

@@ -160,8 +160,10 @@ def test_the_aligner_finds_the_words_that_belong_together(
     assert not store.has_links
     monkeypatch.setattr(vtrans.data.aligner, "CHUNK", 500)
     assert all(map(np.array_equal, aligned(store, size, size), (links, counts)))
-    # Of a corpus with more cells, every n-th pair is aligned.
+    # From a corpus with more cells, every n-th pair is learned, and of one with many more, every n-th is linked.
     cells = int((store.src_lengths.long() * store.tgt_lengths).sum())
+    monkeypatch.setattr(vtrans.data.aligner, "ALIGNED", cells // 2 + 1)
+    assert error_rate(store.linked(*aligned(store, size, size)), range(1, len(store), 2)) < 0.4
     monkeypatch.setattr(vtrans.data.aligner, "LINKED", cells // 3 + 1)
     part = store.linked(*aligned(store, size, size))
     assert error_rate(part, range(0, len(store), 3)) < 0.4

@@ -125,7 +125,7 @@ class TrainConfig:
     guided_alignment: float = number(
         0.0,
         (0.0, 100.0),
-        "Weight of the loss that trains a head on word alignments; 0 means off, 0.1 is usual.",
+        "Weight of the loss that trains a head on word alignments; 0 means off, 0.1 to 0.3 is usual.",
     )
     bpe_dropout: float = number(
         0.0, (0.0, 0.95), "Probability of omitting a merge each time a pair is encoded; 0 means off, 0.1 is usual."

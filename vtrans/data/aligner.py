@@ -25,7 +25,8 @@ from vtrans.text.vocabulary import EOS_ID
 # The maximum number of cells to learn from; their entries take 200 MB. From a larger corpus, only every n-th pair is
 # read.
 CELLS = 50_000_000
-LINKED = 20_000_000  # maximum number of cells to align when training begins, a minute on a slow processor
+ALIGNED = 20_000_000  # the same when training begins: half a minute
+LINKED = 100_000_000  # maximum number of cells to link when training begins
 CHUNK = 1_000_000  # cells per chunk of work
 ITERATIONS = (3, 3)  # without and with distances; five of each gave no better links
 EMPTY = 0.08  # prior probability of the empty word, as in fast_align
@@ -67,8 +68,8 @@ class _Cells:
     """The cells of a corpus in chunks, and their entries. Entry i is the pair of the source id `src_E[i]` and the
     target id `tgt_E[i]`, sorted; entry E represents pairs of ids that never co-occur in the chosen pairs.
 
-    `progress` is called with the cells read so far, in the passes of `_learned` and `more` passes, and their share of
-    all. The chosen pairs are `pairs` (default: all), or every n-th of them if they have more than `most` cells
+    `progress` is called with the cells read so far, in the passes of `_learned` and in one over the pairs `also`, and
+    their share of all. The chosen pairs are `pairs` (default: all), or some of them if they have more than `most` cells
     (default: CELLS).
     """
 
@@ -77,25 +78,25 @@ class _Cells:
         store: TokenStore,
         tgt_size: int,
         progress: Callable[[int, float], None],
-        more: int = 0,
         *,
         pairs: Ints | None = None,
         most: int | None = None,
+        also: Ints | None = None,
     ) -> None:
         self.store, self.tgt_size, self.progress = store, tgt_size, progress
-        cells_P = store.src_lengths.numpy().astype(np.int64) * store.tgt_lengths.numpy()
-        pairs = np.arange(len(store)) if pairs is None else pairs
-        self.chosen = pairs[:: max(1, -(-int(cells_P[pairs].sum()) // (most or CELLS)))]
+        self.chosen = _some(store, pairs, most or CELLS)
         self.read = 0
-        self.whole = (1 + sum(ITERATIONS) + more) * int(cells_P[self.chosen].sum())
+        self.whole = (1 + sum(ITERATIONS)) * int(_cells(store, self.chosen).sum())
+        if also is not None:
+            self.whole += int(_cells(store, also).sum())
         parts = [_distinct(self._keys(chunk)) for chunk in self.chunks()]
         self._keys_E = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
         self.src_E, self.tgt_E = np.divmod(self._keys_E, tgt_size)
         self._learned: list[NDArray[np.int32]] = []
 
-    def chunks(self) -> Iterator[_Chunk]:
-        """Yields the chunks of the chosen pairs."""
-        for chunk in _chunks(self.store, self.chosen):
+    def chunks(self, pairs: Ints | None = None) -> Iterator[_Chunk]:
+        """Yields the chunks of these pairs (default: the chosen ones)."""
+        for chunk in _chunks(self.store, self.chosen if pairs is None else pairs):
             yield chunk
             self.read += len(chunk.pair_C)
             self.progress(self.read, self.read / max(1, self.whole))
@@ -171,16 +172,18 @@ def aligned(
     pairs: Ints | None = None,
     tags: Sequence[int] = (),
 ) -> tuple[Ints, Ints]:
-    """Returns the links of all pairs of a store, in order: alternating source and target positions of linked subwords,
-    and the count of these numbers per pair. Source ids in `tags` get no links. Only `pairs` (default: all) get links,
-    and only every n-th of them if they have more than LINKED cells.
+    """Returns the links of the pairs of a store, in order: alternating source and target positions of linked subwords,
+    and the count of these numbers per pair. Only `pairs` (default: all) get links, and only every n-th of them if they
+    have more than LINKED cells. Source ids in `tags` get no links.
 
     `progress` is called with the cells read so far, in all passes over the corpus, and their share of the whole.
     """
-    cells = _Cells(store, tgt_size, progress, 1, pairs=pairs, most=LINKED)
+    pairs = _some(store, pairs, LINKED)
+    cells = _Cells(store, tgt_size, progress, pairs=pairs, most=ALIGNED, also=pairs)
     model = _learned(cells, src_size, tgt_size)
     links, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for chunk, entry_C in cells.learned():
+    every = len(cells.chosen) == len(pairs)
+    for chunk, entry_C in cells.learned() if every else ((each, cells.entries(each)) for each in cells.chunks(pairs)):
         (forward_C, _), (backward_C, _) = model.posteriors(chunk, entry_C)
         known_C = ~np.isin(chunk.src.ids_X, tags)[chunk.src.at_C]
         linked = np.flatnonzero((forward_C * backward_C >= ENOUGH**2) & known_C)
@@ -189,7 +192,7 @@ def aligned(
         links.append(np.stack((src[order], tgt[order]), 1).flatten())
         counts.append(2 * np.bincount(pair, minlength=int(chunk.pair_C[-1]) + 1))
     counts_P = np.zeros(len(store), np.int64)
-    counts_P[cells.chosen] = np.concatenate(counts)
+    counts_P[pairs] = np.concatenate(counts)
     return np.concatenate(links), counts_P
 
 
@@ -262,10 +265,21 @@ def _distribution(counts: Floats) -> Floats:
     return shares
 
 
+def _cells(store: TokenStore, pairs: Ints) -> Ints:
+    """Returns the number of cells of each pair."""
+    counts_P: Ints = store.src_lengths.numpy()[pairs].astype(np.int64) * store.tgt_lengths.numpy()[pairs]
+    return counts_P
+
+
+def _some(store: TokenStore, pairs: Ints | None, most: int) -> Ints:
+    """Returns these pairs (default: all), or every n-th of them if they have more than `most` cells."""
+    pairs = np.arange(len(store)) if pairs is None else pairs
+    return pairs[:: max(1, -(-int(_cells(store, pairs).sum()) // most))]
+
+
 def _chunks(store: TokenStore, pairs: Ints) -> Iterator[_Chunk]:
     """Yields the cells of some pairs in chunks."""
-    cells_P = store.src_lengths.numpy()[pairs].astype(np.int64) * store.tgt_lengths.numpy()[pairs]
-    cuts = np.flatnonzero(np.diff(cells_P.cumsum() // CHUNK)) + 1
+    cuts = np.flatnonzero(np.diff(_cells(store, pairs).cumsum() // CHUNK)) + 1
     for some in np.split(pairs, cuts) if len(pairs) else ():
         yield _chunk(store, some)
 

@@ -100,8 +100,8 @@ class PairNoise:
     """The base class of user-defined noise, which defines `__call__` and replaces the changes of `changes_for`."""
 
     def __call__(self, pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-        """Returns a changed pair, or None. Every random choice must come from `numbers`, so that runs can be
-        repeated."""
+        """Returns a changed pair, or None. The links of the returned pair number its own words; None drops them. Every
+        random choice must come from `numbers`, so that runs can be repeated."""
         raise NotImplementedError("a PairNoise must define `__call__`")
 
 
@@ -342,8 +342,8 @@ class Noise:
         if max(before + len(ids[0]), len(ids[1])) > self.longest or UNK_ID in (*ids[0], *ids[1]):
             return None
         columns = [np.array([*row[0][:before], *ids[0]], np.int32), np.array(ids[1], np.int32)]
-        if changed.links is not None:
-            links_L2 = np.array(sorted(changed.links), np.int64).reshape(-1, 2)
+        if len(row) > 2:
+            links_L2 = np.array(sorted(changed.links or ()), np.int64).reshape(-1, 2)
             src, tgt = ((np.array(some), np.array([len(some)])) for some in words)
             at_L2 = between_subwords(links_L2, src, tgt)[0].reshape(-1, 2)
             columns.append((at_L2 + np.array([before, 0])).flatten().astype(np.int32))

@@ -192,13 +192,13 @@ def estimate(
     rest = " on the GPU" if is_gpu(loader.device) else "; a long run with its validations takes about 0.3 GB more"
     each_process = f" in each of {loader.ranks.world} processes" if loader.ranks.world > 1 else ""
     peak = peak_memory(loader.device) / 1e9
-    say(f"memory: {peak:.2f} GB{each_process}, measured with the largest batch{rest}")
+    say(f"memory: at most {peak:.2f} GB{each_process}, measured with the largest batch{rest}")
     whole = ""
     if planned_steps(config):
         whole = f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), "
     say(
         f"time: {each:.2f} seconds per update (mean of {number}), {duration(each * updates)} per epoch, {whole}without "
-        "validations"
+        "validations and word alignment"
     )
     if in_time < each * left:
         steps = in_time / each

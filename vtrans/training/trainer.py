@@ -110,11 +110,11 @@ def _linked(job: Job) -> DataFolder:
     if data.train.has_links or not (config.guided_alignment or config.noise):
         return data
     store, pairs = data.train, None
-    if data.matches:
-        pairs = np.array([i for i in range(len(store)) if SEPARATOR_ID not in store.src(i)], np.int64)
     tags = [id for tag in data.tags.values() if (id := data.src_vocab.id_of(tag)) is not None]
     sizes = len(data.src_vocab), len(data.tgt_vocab)
     with job.console.progress("aligning the words", unit="subword pairs") as counter:
+        if data.matches:
+            pairs = np.array([i for i in range(len(store)) if SEPARATOR_ID not in store.src(i).numpy()], np.int64)
         links = aligned(store, *sizes, counter.update, pairs=pairs, tags=tags)
     data = copy.copy(data)
     data.train = store.linked(*links)
