@@ -18,6 +18,7 @@ import torch
 from recipes.experiment import text_of
 from vtrans.apps.experiments.experiment_files import TextFiles
 from vtrans.apps.experiments.work import run
+from vtrans.config import DEFAULT_RECIPE
 from vtrans.score.metrics import score
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     work = Path(options.work or "work/speedrun")
     text = TextFiles.of(Path(options.data or text_of("multi30k", "en", "de")), "en", "de")
-    recipe, seeds, runs = options.recipe or "speedrun", options.seeds or [1, 2, 3], list[dict[str, Any]]()
+    recipe, seeds, runs = options.recipe or DEFAULT_RECIPE, options.seeds or [1, 2, 3], list[dict[str, Any]]()
     if work.exists():
         raise InputError(f"{work} exists, and a resumed training would be timed in part; delete it or set WORK=folder.")
     for seed in seeds:
