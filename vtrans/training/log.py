@@ -192,7 +192,7 @@ def estimate(
     rest = " on the GPU" if is_gpu(loader.device) else "; a long run with its validations takes about 0.3 GB more"
     each_process = f" in each of {loader.ranks.world} processes" if loader.ranks.world > 1 else ""
     peak = peak_memory(loader.device) / 1e9
-    say(f"memory: at most {peak:.2f} GB{each_process}, measured with the largest batch{rest}")
+    say(f"memory: {peak:.2f} GB{each_process}, measured with the largest batch{rest}")
     whole = ""
     if planned_steps(config):
         whole = f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), "
