@@ -141,7 +141,7 @@ def check_together(recipe: Recipe, where: str) -> Recipe:
     if recipe.train.guided_alignment > 0 and recipe.model.architecture == "decoder-only":
         raise RecipeError(
             f"{where}: train.guided_alignment must be 0 for a decoder-only model, which has no cross-attention, got "
-            f"{recipe.train.guided_alignment:g}; set it to 0."
+            f"{recipe.train.guided_alignment:g}."
         )
     if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
         raise RecipeError(f"{where}: train.learning_rate or train.scale must be above 0, got 0 for both.")

@@ -198,7 +198,7 @@ def estimate(
         whole = f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), "
     say(
         f"time: {each:.2f} seconds per update (mean of {number}), {duration(each * updates)} per epoch, {whole}without "
-        "validations and word alignment"
+        "the start and validations"
     )
     if in_time < each * left:
         steps = in_time / each

@@ -64,16 +64,6 @@ def test_the_recipes_of_a_shipped_chain_can_be_read_back(path: Path, tmp_path: P
         assert load_recipe(str(file)) == model.resolved
 
 
-@pytest.mark.parametrize(("recipe", "weight"), [("narrow", 0.1), ("small", 0.3)])
-def test_a_student_learns_alignments_unless_its_recipe_says_otherwise(
-    tmp_path: Path, recipe: str, weight: float
-) -> None:
-    path = tmp_path / "chain.toml"
-    path.write_text(f"text = {{src = 'en', tgt = 'de', folder = '.'}}\n[student]\nrecipe = '{recipe}'\n")
-    assert load_recipe(recipe).train.guided_alignment in {0, weight}
-    assert load_chain(path, {}).models["student"].resolved.train.guided_alignment == weight
-
-
 def test_the_code_that_a_recipe_names_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "work").mkdir()

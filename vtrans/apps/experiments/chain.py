@@ -119,8 +119,6 @@ def _section(kind: type[Model], values: Any, path: Path, section: str) -> Model:
         if len({int(seed) for seed in seeds if seed == int(seed)}) < len(seeds):
             raise InputError(f"{where}.seeds must be different whole numbers, got {toml_value(seeds)}.")
     recipe = load_recipe(recipe_beside(path, made.get("recipe", DEFAULT_RECIPE)))
-    if section == "student" and not recipe.train.guided_alignment:  # students align well by default
-        recipe = merged(recipe, {"train": {"guided_alignment": 0.1}}, where)
     table = {name: values[name] for name in SECTIONS if name in values}
     recipe = check_together(merged(recipe, table, where), where)
     if recipe.model.is_own:
